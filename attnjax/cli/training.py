@@ -101,7 +101,7 @@ def _run(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: J
 def _report(root: pathlib.Path, summary: Summary) -> None:
     """Writes the report, and prints its answer and where its page is."""
     if summary.others or summary.unwritten:
-        why = "other processes still work on runs" if summary.others else "the ends of some runs could not be written"
+        why = "other processes still work on runs" if summary.others else "some runs could not be read or written"
         print(f"report: not written, because {why}; later: attnjax report {root}")
         return
     made = provided("attnjax.report", "build")(root)
@@ -132,7 +132,7 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path) -> 
         if arguments.mesh.devices > 1 or not _is_known(root, plan):
             check(arguments.trainer, configs, arguments.mesh)
     file, text = str(plan.file.path), plan.file.text
-    options = {"extend": arguments.extend, "dry": arguments.dry_run, "patience": arguments.patience}
+    options = {"extend": arguments.extend, "dry": arguments.dry_run}
     store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, **options)
     if store.protocol != text:
         with printing(store):
@@ -252,7 +252,7 @@ def _tell(store: Store, summary: Summary, stop: Stop) -> None:
         print(f"damaged  {run}: attnjax list runs {store.root} says why; remove its folder to run it again")
     _tell_alike(store, "unwritten", summary.unwritten)
     if summary.unwritten:
-        print("a run whose end could not be written has not ended: the same command continues it")
+        print("runs that could not be read or written have not ended: the same command continues them")
     for run, owner in list(summary.others.items())[:MOST]:
         print(f"held     {run}: {owner} works on it, at step {store.status(run).step}")
     if len(summary.others) > MOST:

@@ -8,9 +8,9 @@ A sweep from Python:
 
 from attnjax.sweep.attempt import Event, RunContext, Train
 from attnjax.sweep.find import Found, Run, find_folder, find_run, scan
+from attnjax.sweep.local import run_workers
 from attnjax.sweep.outcome import Stop, Summary
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, vary
-from attnjax.sweep.pool import run_workers
 from attnjax.sweep.store import Entry, Store, load, prepare
 from attnjax.sweep.worker import ExecutionConfig, retry, run_here
 

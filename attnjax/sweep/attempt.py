@@ -56,24 +56,11 @@ def begin(run: pathlib.Path, token: str) -> pathlib.Path:
 
     Raises OSError where the disk refuses, ValueError where there is a link in the folder of the newest one.
     """
-    made = run / f".{ATTEMPT}{token}.tmp"
-    for left in (3, 2, 1, 0):
-        source = folder_of(run)
-        try:
-            made.mkdir()
-            if source.name != RESULT or source.is_dir():
-                _copy(source, made)
-            break
-        except FileNotFoundError:  # its owner, alive after all, deletes an old checkpoint
-            shutil.rmtree(made, ignore_errors=True)
-            if not left:
-                raise
-        except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
-            raise
-    attempt = run / f"{ATTEMPT}{token}"
-    made.rename(attempt)
-    return attempt
+    source, made = folder_of(run), run / f".{ATTEMPT}{token}.tmp"
+    made.mkdir()
+    if source.is_dir():
+        _copy(source, made)
+    return made.rename(run / f"{ATTEMPT}{token}")
 
 
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -107,18 +94,16 @@ def publish(attempt: pathlib.Path) -> bool:
 
     Raises OSError where the disk refuses.
     """
-    run = attempt.parent
+    run, first = attempt.parent, True
     try:
         os.rename(attempt, run / RESULT)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        return False
-    finally:
-        if (run / RESULT).is_dir():
-            forget_others(run)
+        first = False
+    forget_others(run)
     safety.sync(run)
-    return True
+    return first
 
 
 def forget_others(run: pathlib.Path, kept: pathlib.Path | None = None) -> None:
@@ -177,13 +162,7 @@ class RunContext:
       mesh: the devices to train on.
     """
 
-    def __init__(
-        self,
-        steps: Mapping[pathlib.Path, int],
-        stop: Stop,
-        progress: Progress,
-        mesh: MeshShape = ONE_DEVICE,
-    ):
+    def __init__(self, steps: Mapping[pathlib.Path, int], stop: Stop, progress: Progress, mesh: MeshShape = ONE_DEVICE):
         self.mesh = mesh
         self.live = {directory: Live(step) for directory, step in steps.items()}
         self._stop, self._progress = stop, progress
@@ -231,7 +210,7 @@ class RunContext:
         """
         live, run = self.live[directory], directory.parent.name
         live.step = live.resumed = int(step)
-        if step == 0 and read_manifest(directory).get("changed_on_resume"):  # of parts of which nothing is left
+        if step == 0:  # nothing is left of the parts before
             update_manifest(directory, {"changed_on_resume": []})
         for name in jsonl.FILES:
             jsonl.keep(directory / name, lambda record: record.get("run", run) == run and record.get("step", 0) <= step)
@@ -240,9 +219,6 @@ class RunContext:
 
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the manifest: parameter count, chance levels, hashes of data and parameters."""
-        if self.live[directory].resumed > 0:
-            old = read_manifest(directory)
-            fields["changed_on_resume"] = manifest.changed(old, {**old, **fields})
         update_manifest(directory, fields)
 
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None:
@@ -256,5 +232,10 @@ class RunContext:
 
 
 def update_manifest(attempt: pathlib.Path, fields: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Merge fields into the manifest of an attempt; a damaged one is begun anew. Raises OSError where it cannot be."""
-    files.write_table(attempt / MANIFEST, {**read_manifest(attempt), **fields, "schema": SCHEMA}, durable=durable)
+    """Merge fields into the manifest of an attempt, and name those in which it differs from the parts of the run before.
+
+    A damaged manifest is begun anew. Raises OSError where it cannot be written.
+    """
+    old = read_manifest(attempt)
+    new = {**old, "changed_on_resume": manifest.changed(old, fields), **fields, "schema": SCHEMA}
+    files.write_table(attempt / MANIFEST, new, durable=durable)

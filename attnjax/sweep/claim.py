@@ -1,11 +1,10 @@
 """Which process trains a run: the file `claim` in the folder of the run, made with O_EXCL, so that one process makes it.
 
-A claim names its process. Its heartbeat is its modification time, which a thread renews. A claim is dead when its process has
-ended (on this machine: by number and start time, so that a reused number does not count), or, for other machines, when it is
-older than `patience` seconds. Its age is taken by the clock of the file system (`file_time`), so that no clocks of two
-machines are compared. A dead claim is moved away before a new one is made; one that is released is deleted.
+A claim names its process, and its modification time is the heartbeat, which a thread renews. A claim is dead when its process
+has ended, if that is of this machine, or when its heartbeat is older than `patience` seconds. A dead claim is moved away before
+a new one is made; one that is released is deleted.
 
-A claim saves work and decides nothing: a process that is slow for longer than `patience` loses its claim and its run may be
+A claim saves work and decides nothing: a process that is slow for longer than `patience` loses its claim, and its run may be
 computed twice. Each process writes into a folder of its own, and one result is published (`attempt.publish`).
 """
 
@@ -16,9 +15,8 @@ import pathlib
 import platform
 import secrets
 import socket
-import subprocess
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -40,64 +38,56 @@ class Owner(NamedTuple):
     host: str = "?"
     machine: str = ""
     pid: int = 0
-    started: str = ""
     step: int = 0
     deaths: int = 0
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
+    @property
+    def ended(self) -> bool:
+        """Whether its process is one of this machine, and runs no more."""
+        return self.machine == machine_id() and not is_running(self.pid)
 
-class Claim:
+
+class Claim(NamedTuple):
     """The claim that this process holds on the run in a folder.
 
     `certain`: the process before it, if any, has given up or died for certain, and writes nothing any more.
     """
 
-    def __init__(self, run: pathlib.Path, owner: Owner, *, certain: bool):
-        self.run, self.owner, self.certain, self.released = run, owner, certain, False
+    run: pathlib.Path
+    owner: Owner
+    certain: bool
 
     def beat(self) -> bool:
         """Renew the claim. Returns False where another process has it by now."""
-        if self.released:
-            return True
         there = holder(self.run)
-        if there is None or there.attempt != self.owner.attempt:
-            return self.released
-        os.utime(self.run / FILE)
-        return True
+        if there is not None and there.attempt == self.owner.attempt:
+            os.utime(self.run / FILE)
+        return there is None or there.attempt == self.owner.attempt
 
     def release(self) -> None:
-        """Give the run back, unless another process has it. A second call does nothing."""
-        if not self.released:
-            self.released = True
-            with contextlib.suppress(OSError):
-                if (there := holder(self.run)) is not None and there.attempt == self.owner.attempt:
-                    (self.run / FILE).unlink()
+        """Give the run back, unless another process has it."""
+        with contextlib.suppress(OSError):
+            if (there := holder(self.run)) is not None and there.attempt == self.owner.attempt:
+                (self.run / FILE).unlink()
 
 
-def claim(run: pathlib.Path, now: float, patience: float, *, attempt: str = "", step: int = 0) -> Claim | Owner:
-    """Return a claim on a run, or the owner of the one that another process holds.
+def claim(run: pathlib.Path, patience: float, *, attempt: str = "", step: int = 0) -> Claim | Owner:
+    """Return a claim on the run in a folder, or the owner of the one that another process holds.
 
-    Args:
-      run: the folder of the run.
-      now: the time of the file system, see `file_time`.
-      patience: seconds without heartbeat after which a process of another machine counts as dead.
-      attempt: its name.
-      step: of the newest checkpoint: an owner that died without a newer one counts as one more death.
-
-    Raises OSError where the folder cannot be written to.
+    `attempt` is its name. `step` is that of the newest checkpoint: an owner that died without a newer one counts as one more
+    death. Raises OSError where the folder cannot be written to.
     """
     there, deaths, certain = holder(run), 0, True
     if there is not None:
-        if not is_dead(run, there, now, patience):
+        if not is_dead(run, there, patience):
             return there
         if not _moved_away(run, there):
             return holder(run) or Owner()
-        deaths = 0 if step > there.step else there.deaths + 1
-        certain = there.machine == machine_id() != ""
-    pid = os.getpid()
-    owner = Owner(attempt, socket.gethostname()[:100], machine_id(), pid, start_time(pid), step, deaths)
+        deaths, certain = 0 if step > there.step else there.deaths + 1, there.ended
+    owner = Owner(attempt, socket.gethostname()[:100], machine_id(), os.getpid(), step, deaths)
     try:
         with (run / FILE).open("x") as file:
             file.write(json.dumps(owner._asdict()))
@@ -107,7 +97,7 @@ def claim(run: pathlib.Path, now: float, patience: float, *, attempt: str = "", 
         with contextlib.suppress(OSError):
             (run / FILE).unlink(missing_ok=True)
         raise
-    return Claim(run, owner, certain=certain)
+    return Claim(run, owner, certain)
 
 
 def holder(run: pathlib.Path) -> Owner | None:
@@ -129,35 +119,20 @@ def _owner(path: pathlib.Path) -> Owner | None:
         return Owner()
 
 
-def living(run: pathlib.Path, now: float, patience: float = PATIENCE) -> Owner | None:
+def living(run: pathlib.Path, patience: float = PATIENCE) -> Owner | None:
     """Return the owner of a run; None where it has none, or a dead one."""
     there = holder(run)
-    return None if there is None or is_dead(run, there, now, patience) else there
+    return None if there is None or is_dead(run, there, patience) else there
 
 
-def is_dead(run: pathlib.Path, owner: Owner, now: float, patience: float) -> bool:
+def is_dead(run: pathlib.Path, owner: Owner, patience: float) -> bool:
     """Return whether the owner of a claim has ended, or seems to: see the text of the module."""
-    if owner.machine and owner.machine == machine_id():
-        return not is_running(owner.pid, owner.started)
-    return silence(run, now) > patience
-
-
-def silence(run: pathlib.Path, now: float) -> float:
-    """Return how many seconds ago the heartbeat of a claim was; 0 where the claim is gone."""
+    if owner.ended:
+        return True
     try:
-        return now - (run / FILE).lstat().st_mtime
+        return time.time() - (run / FILE).lstat().st_mtime > patience
     except OSError:
-        return 0.0
-
-
-def file_time(folder: pathlib.Path) -> float:
-    """Return the time by the clock of a file system: that of a file just made. Raises OSError where none can be made."""
-    path = folder / f".clock-{secrets.token_hex(6)}.tmp"
-    path.touch()
-    try:
-        return path.stat().st_mtime
-    finally:
-        path.unlink()
+        return False
 
 
 @contextlib.contextmanager
@@ -197,38 +172,20 @@ def _moved_away(run: pathlib.Path, dead: Owner) -> bool:
 
 
 def machine_id() -> str:
-    """Return an id of this machine, its boot and its process namespace (containers number processes for themselves).
-
-    It is "" where the system has none: owners are then judged by their heartbeat alone.
-    """
-    if sys.platform == "darwin":
-        return f"{platform.node()}/{_output('sysctl', '-n', 'kern.boottime')}"
+    """Return an id of this machine, its boot and its process namespace, since containers number processes for themselves."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
+    except OSError:  # systems without /proc
+        return platform.node()
 
 
-def start_time(pid: int) -> str:
-    """Return when a process started, in the words of the system; "" for no process or a zombie."""
-    if sys.platform == "darwin":
-        return _output("ps", "-o", "lstart=", "-p", str(pid))
+def is_running(pid: int) -> bool:
+    """Return whether there is a process with this number."""
     try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-    state, *fields = stat.rpartition(")")[2].split()  # a name may hold spaces and brackets
-    return "" if state in ("Z", "X") else fields[18]
-
-
-def is_running(pid: int, started: str) -> bool:
-    """Return whether the process with this number and start time still runs."""
-    return bool(started) and start_time(pid) == started
-
-
-def _output(*command: str) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # a process of another user, or no number of a process
+        return True
+    return True

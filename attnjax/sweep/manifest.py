@@ -18,9 +18,8 @@ from typing import Any
 
 import attnjax
 from attnjax.config import RunConfig, cell_id, run_id
+from attnjax.config.mesh import MeshShape
 from attnjax.config.outside import sources
-from attnjax.records.runs import read_manifest
-from attnjax.records.values import finite
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy", "ml-collections")
 ENVIRONMENT = (
@@ -39,7 +38,6 @@ ENVIRONMENT = (
 )
 """Of the environment these alone are recorded: any other variable may hold a secret."""
 
-
 BITWISE = (
     "code_sha256",
     "data_sha256",
@@ -51,21 +49,19 @@ BITWISE = (
     "device_kind",
     "process_count",
     "population",
+    "mesh",
 )
 """What must not change between the parts of a run for its numbers to be the same, bit by bit, as in one go."""
 
 
-def changed(old: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Of `BITWISE` what is not as in the part before, or was not already in an earlier one."""
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return which fields of `BITWISE` differ from those of a part before, or did in an earlier one."""
     known = old.get("changed_on_resume")
     told = known if isinstance(known, list) else []
-    found = {name for name in BITWISE if name in told or (name in old and name in now and old[name] != now[name])}
-    # A manifest names the mesh from the first part on that had more than one device.
-    spread = "mesh" in told or ("population" in old and old.get("mesh", "") != now.get("mesh", ""))
-    return sorted(found | ({"mesh"} if spread else set()))
+    return [name for name in sorted(BITWISE) if name in told or (name in old and old[name] != new.get(name, old[name]))]
 
 
-def of_run(config: RunConfig, *, attempt: str, population: list[str]) -> dict[str, Any]:
+def of_run(config: RunConfig, *, attempt: str, population: list[str], mesh: MeshShape) -> dict[str, Any]:
     """The fields of one run and its start; `outside_sha256` if it names classes of other projects."""
     outside = sources(config)
     return {
@@ -75,21 +71,10 @@ def of_run(config: RunConfig, *, attempt: str, population: list[str]) -> dict[st
         "attempt_token": attempt,
         "population": population,
         "population_size": len(population),
+        "mesh": str(mesh),
         "start_time": now(),
         **({"outside_sha256": outside} if outside else {}),
     }
-
-
-def of_end(attempt: pathlib.Path, ended: Any, state: str, reason: str, seconds: float) -> dict[str, Any]:
-    """Return the fields of an attempt's end; `ended` says at which step, and from which it was resumed."""
-    old = read_manifest(attempt)
-    fields = {**of_jax(), "state": state, "reason": reason, "steps": ended.step, "end_time": now()}
-    resumed = ended.resumed > 0
-    before: Any = old.get("wall_seconds", 0.0) if resumed else 0.0
-    fields["changed_on_resume"] = changed(old, {**old, **fields}) if resumed else []
-    fields["resumed_from"] = ended.resumed
-    fields["wall_seconds"] = round(seconds + (before if finite(before) else 0.0), 3)
-    return fields
 
 
 def of_machine() -> dict[str, Any]:

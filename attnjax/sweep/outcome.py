@@ -28,13 +28,12 @@ from attnjax.sweep.store import Store
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 UNWRITTEN = "unwritten"
-"""The state of a run whose beginning or end could not be written: on the disk it has not ended."""
+"""The state of a run that this process could not read or write: on the disk it has not ended."""
 DAMAGED = "damaged"
 LOOK = 0.05
 TOGETHER = 0.2
 """Seconds within which two signals count as one: `timeout` sends one to its child, and one to the group of the child."""
 SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
-GONE = "the process that started this one asked for it, or is gone"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a disk says that takes no more; libraries below Python pass it on as text."""
 OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE)
@@ -101,18 +100,6 @@ def _listen(ears: socket.socket, stop: Stop, before_exit: Callable[[], None]) ->
                 first = first or now
 
 
-def at_end_of_input(stop: Stop) -> None:
-    """Set `stop` when standard input ends: whoever holds its other end closed it, or died."""
-
-    def wait() -> None:
-        # Not through sys.stdin, whose lock a waiting thread would still hold when Python ends.
-        while os.read(0, 4096):
-            pass
-        stop.set(GONE)
-
-    threading.Thread(target=wait, name="input", daemon=True).start()
-
-
 def why(error: BaseException) -> str:
     r"""Return the reason of a failure in one line, after a word for its kind, such as `oom:`.
 
@@ -136,7 +123,7 @@ class Summary:
     Args:
       states: the state of each run: done, failed, preempted, pending, running, damaged or unwritten.
       skipped: the runs that had ended before and were left alone.
-      unwritten: why the beginning or end of a run could not be written.
+      unwritten: why a run could not be read or written.
       others: the process that works on a run, where it is another one.
     """
 
@@ -169,10 +156,10 @@ def exit_status(summary: Summary, stop: Stop) -> int:
     return DONE if len(summary.of("done")) == len(summary.states) else FAILED
 
 
-def summarise(store: Store, before: Mapping[str, str], unwritten: Mapping[str, str]) -> Summary:
-    """Return the states of all runs, from those on the disk before and now, and what could not be written in between."""
+def summarise(store: Store, before: Mapping[str, str], refused: Mapping[str, str]) -> Summary:
+    """Return the states of all runs, from those on the disk before and now, and why some could not be read or written."""
     after = states(store)
-    unwritten = {run: reason for run, reason in unwritten.items() if after[run] not in FINAL}
+    unwritten = {run: reason for run, reason in refused.items() if after[run] not in FINAL}
     found = {run: UNWRITTEN if run in unwritten else state for run, state in after.items()}
     skipped = tuple(run for run, state in after.items() if state in FINAL and before.get(run) == state)
     return Summary(found, skipped, unwritten, others(store, found))
@@ -193,7 +180,7 @@ def others(store: Store, states: Mapping[str, str]) -> dict[str, Owner]:
     found = {}
     for run in (run for run, state in states.items() if state not in (*FINAL, DAMAGED, UNWRITTEN)):
         with contextlib.suppress(OSError, ValueError):  # whoever can say more has the folder
-            if owner := living(store.directory(run), time.time()):
+            if owner := living(store.directory(run)):
                 found[run] = owner
     return found
 

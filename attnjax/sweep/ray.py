@@ -10,13 +10,12 @@ import logging
 import os
 import pathlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from attnjax.records.status import FINAL
-from attnjax.sweep.attempt import Event, Progress
+from attnjax.sweep.attempt import Progress
+from attnjax.sweep.local import News, import_path
 from attnjax.sweep.outcome import INTERRUPTED, Stop, Summary, exit_status, is_open, on_signals, states, summarise
-from attnjax.sweep.pool import import_path
 from attnjax.sweep.store import Store, load
 from attnjax.sweep.worker import ExecutionConfig, import_train, run_here
 
@@ -51,31 +50,18 @@ def run_tasks(
     takes = {name: float(value) for name, value in options.items() if name != "address"}
     own = {name: takes.pop(name) for name in list(takes) if name not in ("num_cpus", "num_gpus")}
     threads = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), f"{takes.get('num_cpus', 1):.0f}")
-    environment = {"env_vars": {"PYTHONPATH": import_path(), **threads}}
-    alone: dict[str, Any] = {} if "address" in options else {"include_dashboard": False}
+    settings: dict[str, Any] = {} if "address" in options else {"include_dashboard": False}
+    settings["runtime_env"] = {"env_vars": {"PYTHONPATH": import_path(), **threads}}
+    words = str(store.root.absolute()), trainer, dataclasses.asdict(dataclasses.replace(execution, wait=True))
     try:
         check_reachable(options.get("address", ""))
-        ray.init(
-            options.get("address", "local"),
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env=environment,
-            **alone,
-        )
+        ray.init(options.get("address", "local"), log_to_driver=False, logging_level=logging.ERROR, **settings)
         task = ray.remote(max_retries=-1, resources=own, scheduling_strategy="SPREAD", **takes)(train_task)
-        words = str(store.root.absolute()), trainer, dataclasses.asdict(dataclasses.replace(execution, wait=True))
         with on_signals(stop):
-            attend(
-                ray,
-                [task.remote(*words) for _ in range(workers)],
-                lambda: task.remote(*words),
-                News(store, progress),
-                stop,
-            )
+            watch(ray, lambda: task.remote(*words), workers, News(store, progress), stop)
     except (OSError, RuntimeError, ConnectionError, ray.exceptions.RayError) as error:
-        raise ValueError(
-            f"Ray: {(str(getattr(error, 'cause', '') or error).strip().splitlines() or ['?'])[0]}"
-        ) from error
+        told = str(getattr(error, "cause", "") or error).strip().splitlines() or ["?"]
+        raise ValueError(f"Ray: {told[0]}") from error
     finally:
         ray.shutdown()
     return summarise(store, before, {})
@@ -88,9 +74,9 @@ def check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
-def attend(ray: Any, tasks: list[Any], again: Any, news: "News", stop: Stop) -> None:
+def watch(ray: Any, start: Callable[[], Any], workers: int, news: News, stop: Stop) -> None:
     """Wait until all tasks have ended: cancel them after a stop, and start those again that a signal ended."""
-    asked = False
+    tasks, asked = [start() for _ in range(workers)], False
     while tasks:
         ended, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=1.0)
         news.tell()
@@ -101,25 +87,7 @@ def attend(ray: Any, tasks: list[Any], again: Any, news: "News", stop: Stop) -> 
         for one in ended:
             with contextlib.suppress(ray.exceptions.TaskCancelledError):
                 if ray.get(one) == INTERRUPTED and not asked:
-                    tasks.append(again())
-
-
-class News:
-    """What has become of runs since the last look at their folders."""
-
-    def __init__(self, store: Store, progress: Progress):
-        self._store, self._progress = store, progress
-        self._seen = {entry.run: store.status(entry.run) for entry in store.runs}
-
-    def tell(self) -> None:
-        """Pass on an event for each run whose state or step is another one."""
-        for run, before in self._seen.items():
-            if before.state not in FINAL:
-                with contextlib.suppress(OSError, ValueError):  # the summary at the end tells which are damaged
-                    now = self._store.status(run)
-                    if now != before and now.state != "pending":
-                        self._progress(Event(run, now.state, now.step, {}, now.reason))
-                    self._seen[run] = now
+                    tasks.append(start())
 
 
 def library() -> Any:

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from attnjax.safety import inside, write
-from attnjax.sweep.pool import import_path
+from attnjax.sweep.local import import_path
 from attnjax.sweep.store import LOGS, Store
 
 SCRIPT = "slurm.sh"

@@ -23,7 +23,7 @@ from attnjax.config.schema import SCHEMA
 from attnjax.records import files, status
 from attnjax.records.runs import CONFIG, SIZE_OF_PLAN, folder_of, read_config, read_plan, status_of
 from attnjax.records.values import dotted, jsonable
-from attnjax.sweep.claim import PATIENCE, Owner, claim, file_time
+from attnjax.sweep.claim import PATIENCE, Owner, claim
 from attnjax.sweep.plan import Planned, population_key
 
 LOGS = "logs"
@@ -86,14 +86,12 @@ def prepare(
     protocol: str = "",
     extend: bool = False,
     dry: bool = False,
-    patience: float = PATIENCE,
 ) -> Store:
     """Return the folder of a sweep, with a folder for each planned run. Doing it again changes nothing: the protocol is the
     one that is stored.
 
     With `extend` the runs are added to those of a sweep that is there already. With `dry` nothing is made or changed, and
-    what would be refused is refused. A process that is changing the plan is waited for, `patience` seconds at most.
-    Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
+    what would be refused is refused. A process that is changing the plan is waited for. Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
     """
     told = [(run_id(one.config), cell_id(one.config), population_key(one.config), one.changes) for one in planned]
     entries = tuple(Entry(run, cell, group, jsonable(dict(changes))) for run, cell, group, changes in told)
@@ -106,7 +104,7 @@ def prepare(
     if dry:
         return dataclasses.replace(store, protocol=there.protocol)
     if new:
-        with _planning(root, patience):
+        with _planning(root):
             there = _there(store)  # another process may have planned meanwhile
             runs = there.runs + _new(there, store, planned, extend=extend)
             safety.write(root / SWEEP_FILE, _spec(dataclasses.replace(there, runs=runs)).encode())
@@ -178,13 +176,11 @@ def _new(there: Store, store: Store, planned: Sequence[Planned], *, extend: bool
 
 
 @contextlib.contextmanager
-def _planning(root: pathlib.Path, patience: float) -> Iterator[None]:
+def _planning(root: pathlib.Path) -> Iterator[None]:
     """Hold the plan of a folder alone: who changes it has a claim on the folder of logs."""
-    logs, end = root / LOGS, time.monotonic() + patience
+    logs = root / LOGS
     logs.mkdir(exist_ok=True)
-    while isinstance(mine := claim(logs, file_time(logs), patience), Owner):
-        if time.monotonic() > end:
-            raise ValueError(f"{mine} is changing the plan in {root}; try again")
+    while isinstance(mine := claim(logs, PATIENCE), Owner):
         time.sleep(LOOK)
     try:
         yield
@@ -194,15 +190,12 @@ def _planning(root: pathlib.Path, patience: float) -> Iterator[None]:
 
 def _refusal(there: Store, new: Planned, which: str) -> str:
     """Return why the planned runs are not the sweep that is there, with how the first new one differs from one there."""
-    after, example = dict(dotted(to_dict(new.config))), ""
+    example = ""
     with contextlib.suppress(ValueError, OSError, IndexError):
-        old = dict(dotted(to_dict(there.config(there.runs[0].run))))
-        parts = [
-            f"{key} is {json.dumps(after.get(key))} instead of {json.dumps(old.get(key))}"
-            for key in sorted(old.keys() | after.keys())
-            if old.get(key) != after.get(key)
-        ]
-        example = f" ({'; '.join(parts[:4])}{f' and {len(parts) - 4} more' if len(parts) > 4 else ''})"
+        before, after = (dict(dotted(to_dict(one))) for one in (there.config(there.runs[0].run), new.config))
+        keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+        parts = [f"{key} is {json.dumps(after.get(key))} instead of {json.dumps(before.get(key))}" for key in keys[:4]]
+        example = f" ({'; '.join(parts)}{', ...' * (len(keys) > 4)})"
     return (
         f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {which} are not among "
         f"them{example}. Choose another folder (--out), or add the runs to that sweep (--extend)"

@@ -20,12 +20,13 @@ from attnjax.config.mesh import ONE_DEVICE, MeshShape, parse_mesh
 from attnjax.config.outside import import_modules
 from attnjax.records import jsonl, status
 from attnjax.records.files import check_writable
-from attnjax.records.runs import CONFIG, RESULT, folder_of, read_config, read_manifest, status_of
+from attnjax.records.runs import CONFIG, MANIFEST, RESULT, folder_of, read_config, read_manifest, status_of
+from attnjax.records.values import finite
 from attnjax.safety import write
 from attnjax.sweep import attempt, live, manifest
 from attnjax.sweep.attempt import Event, Progress, RunContext, Train, update_manifest
-from attnjax.sweep.claim import PATIENCE, Claim, claim, file_time, heartbeat, holder
-from attnjax.sweep.outcome import DAMAGED, UNWRITTEN, Stop, Summary, is_open, on_signals, states, summarise, why
+from attnjax.sweep.claim import PATIENCE, Claim, Owner, claim, heartbeat, holder
+from attnjax.sweep.outcome import UNWRITTEN, Stop, Summary, is_open, on_signals, states, summarise, why
 from attnjax.sweep.plan import groups, population_key
 from attnjax.sweep.store import LOGS, Entry, Store
 
@@ -81,30 +82,15 @@ def run_here(
 
     Raises ValueError where the folder cannot be written to.
     """
-    stop, before, unwritten = stop or Stop(), states(store), {}
-    with on_signals(stop):
-        work(store, train, execution, noting(unwritten, progress), stop)
-    return summarise(store, before, unwritten)
+    stop, before, refused = stop or Stop(), states(store), {}
+    if is_open(store):
+        with on_signals(stop):
+            refused = _work(store, train, execution, progress or (lambda event: None), stop)
+    return summarise(store, before, refused)
 
 
-def noting(unwritten: dict[str, str], progress: Progress | None) -> Progress:
-    """Return what passes events on and keeps why runs could not be written."""
-
-    def note(event: Event) -> None:
-        unwritten.pop(event.run, None)
-        if event.state == UNWRITTEN:
-            unwritten[event.run] = event.reason
-        if progress is not None:
-            with contextlib.suppress(OSError, UnicodeError):  # output that takes no more stops no training
-                progress(event)
-
-    return note
-
-
-def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progress, stop: Stop) -> None:
-    """Claim groups of runs and train them until none is left that nobody has. Called by every worker."""
-    if not is_open(store):
-        return
+def _work(store: Store, train: Train, execution: ExecutionConfig, progress: Progress, stop: Stop) -> dict[str, str]:
+    """Claim groups of runs and train them until none is left that nobody has; returns why some could not be read or written."""
     import_modules(execution.imports)
     check_writable(store.root / LOGS)
     worker = Worker(store, train, execution, progress, stop, manifest.of_machine(), parse_mesh(execution.mesh))
@@ -114,13 +100,14 @@ def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progr
         idle = 0 if trained else idle + 1
         if waiting and idle:
             if idle > 1 and not execution.wait:
-                return
+                break
             stop.wait(POLL if idle == 1 else LONG_POLL)
+    return worker.refused
 
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """This process as a worker of a sweep. It leaves alone what it has `refused`: runs that it cannot read or write."""
+    """This process as a worker of a sweep. It leaves alone the runs that it has `refused`, and says why."""
 
     store: Store
     train: Train
@@ -129,7 +116,7 @@ class Worker:
     stop: Stop
     machine: Mapping[str, Any]
     mesh: MeshShape
-    refused: set[str] = dataclasses.field(default_factory=set)
+    refused: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def look(self, waiting: Sequence[list[Entry]], *, greedy: bool) -> tuple[bool, list[list[Entry]]]:
         """Train one part of each group that can be claimed; returns whether there was any, and the groups that are open."""
@@ -145,75 +132,62 @@ class Worker:
         return trained, left
 
     def parts(self, group: Sequence[Entry]) -> list[list[Entry]]:
-        """Return the open runs of a group in parts that train together, so that none is thrown back to an earlier step.
-
-        Runs that were trained together last stay together, unless none of them has a checkpoint: these join each other.
-        A run on its last attempt is alone: the population may be what no memory holds.
-        """
+        """Return the open runs of a group in parts that train together, so that none is thrown back to an earlier step."""
         found: dict[str, list[Entry]] = {}
-        begun: set[str] = set()
-        for entry in (entry for entry in group if entry.run not in self.refused):
-            try:
+        for entry in group:
+            with contextlib.suppress(OSError, ValueError):  # the summary at the end says what is damaged
                 run = self.store.directory(entry.run)
-                if (run / RESULT).is_dir() or status_of(run).state in status.FINAL:
-                    continue
-                folder = folder_of(run)
-                step, before = attempt.newest_step(folder), read_manifest(folder)
-                last = str(before.get("population") if before.get("state") in ("running", "preempted") else run.name)
-                if self._is_last_attempt(run, step):
-                    last = run.name
-                    begun.add(last)
-            except (OSError, ValueError):  # the summary at the end says what is damaged
-                continue
-            found.setdefault(last, []).append(entry)
-            begun |= {last} if step else set()
-        new = {entry.run for last, entries in found.items() if last not in begun for entry in entries}
-        together = [[entry for entry in group if entry.run in new]]
-        return [part for part in (*(found[last] for last in found if last in begun), *together) if part]
+                if entry.run not in self.refused and status_of(run).state not in status.FINAL:
+                    found.setdefault(self._together(run), []).append(entry)
+        return list(found.values())
 
-    def _is_last_attempt(self, run: pathlib.Path, step: int) -> bool:
-        owner = holder(run)
-        return owner is not None and step <= owner.step and owner.deaths + 2 >= self.execution.attempts
+    def _together(self, run: pathlib.Path) -> str:
+        """Return a word that is equal for runs that train together: those that did so last, and those that have not begun.
+
+        A run on its last attempt is alone, because the population may be what no memory holds.
+        """
+        folder, owner = folder_of(run), holder(run)
+        step, before = attempt.newest_step(folder), read_manifest(folder)
+        if owner is not None and step <= owner.step and owner.deaths + 2 >= self.execution.attempts:
+            return run.name
+        if before.get("state") in ("running", "preempted"):
+            return str(before.get("population"))
+        return run.name if step else ""
 
     def claimed(self, part: Sequence[Entry], *, greedy: bool) -> list[Job]:
         """Claim the runs of a part. Where another process has the first, the rest is left to it, unless `greedy`."""
         jobs: list[Job] = []
         for entry in part:
             try:
-                run, patience = self.store.directory(entry.run), self.execution.patience
-                step, token = attempt.newest_step(folder_of(run)), attempt.next_token(run)
-                now = file_time(run) if holder(run) else 0.0
-                found = claim(run, now, patience, attempt=token, step=step)
-                job = self._begun(run, found) if isinstance(found, Claim) else None
-            except OSError as error:
-                self._refuse(entry.run, UNWRITTEN, 0, f"its beginning could not be written: {why(error)}")
+                found = self._begun(self.store.directory(entry.run))
+            except (OSError, ValueError) as error:
+                self._refuse(entry.run, 0, why(error))
                 continue
-            jobs += [job] if job else []
-            if not isinstance(found, Claim) and not jobs and not greedy:
+            if isinstance(found, Job):
+                jobs.append(found)
+            elif found and not jobs and not greedy:
                 break
         return jobs
 
-    def _begun(self, run: pathlib.Path, mine: Claim) -> Job | None:
-        """Begin an attempt at a run that is ours; None, and the claim released, where there is nothing to train."""
-        job = None
-        try:
-            now, deaths = status_of(run), mine.owner.deaths
+    def _begun(self, run: pathlib.Path) -> Job | Owner | None:
+        """Claim a run and begin an attempt; returns its owner where that is another process, None where it has ended."""
+        token = attempt.next_token(run)
+        mine = claim(run, self.execution.patience, attempt=token, step=attempt.newest_step(folder_of(run)))
+        if isinstance(mine, Owner):
+            return mine
+        with contextlib.ExitStack() as otherwise:
+            otherwise.callback(mine.release)
+            now = status_of(run)
             if now.state in status.FINAL:
                 return None
-            config = read_config(run)
-            made = attempt.begin(run, mine.owner.attempt)
+            job = Job(read_config(run), mine, attempt.begin(run, token), now.step)
             if mine.certain:
-                attempt.forget_others(run, made)
-            job = Job(config, mine, made, now.step)
-            if deaths >= self.execution.attempts:
+                attempt.forget_others(run, job.attempt)
+            if mine.owner.deaths >= self.execution.attempts:
                 told = f"without a new checkpoint, the last time at step {now.step}: killed, or out of memory?"
-                self._give_up(job, f"its worker died {deaths} times in a row {told}")
-                job = None
-        except ValueError as error:  # a link in the folder, or a config that this version does not take
-            self._refuse(run.name, DAMAGED, 0, str(error))
-        finally:
-            if job is None:
-                mine.release()
+                self._give_up(job, f"its worker died {mine.owner.deaths} times in a row {told}")
+                return None
+            otherwise.pop_all()
         return job
 
     def _give_up(self, job: Job, reason: str) -> None:
@@ -262,48 +236,48 @@ class Worker:
 
     def _start(self, job: Job, jobs: Sequence[Job]) -> None:
         """Write manifest and status of an attempt; also what has changed, for this part may be killed."""
-        old, names = read_manifest(job.attempt), [one.claim.run.name for one in jobs]
         (job.attempt / "traceback.txt").unlink(missing_ok=True)
-        token = job.claim.owner.attempt
-        fields = manifest.of_run(job.config, attempt=token, population=names)
-        mesh = {"mesh": str(self.mesh)} if self.mesh.devices > 1 or "mesh" in old else {}
-        mesh |= {"token_order": ""} if "token_order" in old else {}  # the trainer says it of its own mesh
-        now = {**self.machine, **manifest.of_jax(), **fields, **mesh}
-        update_manifest(job.attempt, {**now, "changed_on_resume": manifest.changed(old, now), "state": "running"})
+        if not attempt.newest_step(job.attempt):  # nothing is left of the parts before
+            (job.attempt / MANIFEST).unlink(missing_ok=True)
+        names, token = [one.claim.run.name for one in jobs], job.claim.owner.attempt
+        fields = manifest.of_run(job.config, attempt=token, population=names, mesh=self.mesh)
+        update_manifest(job.attempt, {**self.machine, **manifest.of_jax(), **fields, "state": "running"})
         status.write(job.attempt, status.Status("running", job.step))
         self.progress(Event(job.claim.run.name, "running", job.step, {}))
 
     def _end(self, job: Job, context: RunContext, error: BaseException | None, seconds: float) -> None:
         """Write how an attempt ended, and publish it where its run has. Whatever refuses leaves a run that goes on."""
-        ended = context.live[job.attempt]
+        ended, run = context.live[job.attempt], job.claim.run
         state, reason = ended.state, ended.reason
         if state == "running":
             state, reason = ("preempted", self.stop.reason) if self.stop.reason else ("done", "")
             state, reason = ("failed", why(error)) if error else (state, reason)
-        run = job.claim.run
         try:
             if error and ended.state == "running":
                 text = "".join(traceback.format_exception(error))
                 write(job.attempt / "traceback.txt", text.encode(errors="replace"))
             for path in (*(job.attempt / name for name in jsonl.FILES), run / CONFIG):
                 jsonl.sync(path)
-            update_manifest(job.attempt, manifest.of_end(job.attempt, ended, state, reason, seconds), durable=True)
+            before = read_manifest(job.attempt).get("wall_seconds") if ended.resumed else 0.0
+            wall = round(seconds + (before if finite(before) else 0.0), 3)
+            fields = {"state": state, "reason": reason, "steps": ended.step, "resumed_from": ended.resumed}
+            fields |= {"end_time": manifest.now(), "wall_seconds": wall, **manifest.of_jax()}
+            update_manifest(job.attempt, fields, durable=True)
             status.write(job.attempt, status.Status(state, ended.step, reason))
             if state in status.FINAL:
                 if not attempt.publish(job.attempt):
                     state, _, reason = status_of(run)  # of another process, which was first
                 job.claim.release()
         except (OSError, ValueError) as refusal:
-            if (run / RESULT).is_dir():
-                return  # another process has published, and deleted this attempt
-            told = f"its end ({state}) could not be written: {why(refusal)}; {reason}".rstrip("; ")
-            self._refuse(run.name, UNWRITTEN, ended.step, told)
+            if not (run / RESULT).is_dir():  # or another process has published, and deleted this attempt
+                told = f"its end ({state}) could not be written: {why(refusal)}; {reason}".rstrip("; ")
+                self._refuse(run.name, ended.step, told)
             return
         self.progress(Event(run.name, state, ended.step, {"seconds": round(seconds, 3)}, reason))
 
-    def _refuse(self, run: str, state: str, step: int, reason: str) -> None:
-        self.refused.add(run)
-        self.progress(Event(run, state, step, {}, reason))
+    def _refuse(self, run: str, step: int, reason: str) -> None:
+        self.refused[run] = reason
+        self.progress(Event(run, UNWRITTEN, step, {}, reason))
 
 
 def retry(store: Store, patience: float = PATIENCE) -> list[str]:
@@ -311,7 +285,7 @@ def retry(store: Store, patience: float = PATIENCE) -> list[str]:
     again = []
     for run in (run for run, state in states(store).items() if state == "failed"):
         directory = store.directory(run)
-        if isinstance(mine := claim(directory, file_time(directory), patience), Claim):
+        if isinstance(mine := claim(directory, patience), Claim):
             attempt.reopen(directory)
             mine.release()
             again.append(run)

@@ -11,19 +11,20 @@ import pytest
 from checks import until
 
 from attnjax.sweep import claim as module
-from attnjax.sweep.claim import FILE, Claim, Owner, claim, file_time, heartbeat, holder, is_running, living, start_time
+from attnjax.sweep.claim import FILE, Claim, Owner, claim, heartbeat, holder, is_running
 
 PATIENCE = 60.0
 
 
-def claimed(run, now=None, **fields):
-    return claim(run, file_time(run) if now is None else now, PATIENCE, **fields)
+def claimed(run, **fields):
+    return claim(run, PATIENCE, **fields)
 
 
-def of_another(run, **fields):
-    """The claim of a process on another machine, or on this one."""
-    owner = Owner("0009-far", "far", "another", 7, "1", **fields)
+def written(run, *fields, age=0.0, **more):
+    """A claim, by default of a process on another machine, whose last heartbeat is so many seconds old."""
+    owner = Owner(*(fields or ("0009-far", "far", "another", 7)), **more)
     (run / FILE).write_text(json.dumps(owner._asdict()))
+    os.utime(run / FILE, (time.time() - age,) * 2)
     return owner
 
 
@@ -46,43 +47,39 @@ def test_of_many_that_claim_at_once_one_gets_it(tmp_path, dead):
             run = tmp_path / str(number)
             run.mkdir()
             if dead:
-                of_another(run)
-                os.utime(run / FILE, (1, 1))
+                written(run, age=999)
             assert sum(pool.map(lambda one, run=run: isinstance(claimed(run, attempt=str(one)), Claim), range(8))) == 1
             assert [path.name for path in run.iterdir()] == [FILE]
 
 
 @pytest.mark.parametrize("kind", ["process", "machine", "torn"])
 def test_a_dead_claim_is_taken_over_and_a_living_one_is_not(tmp_path, kind):
+    """A process of this machine has ended, or it has lost its heartbeat as those of other machines have."""
     if kind == "process":
         process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-        owner = Owner("0001-aa", "here", module.machine_id(), process.pid, start_time(process.pid))
-        (tmp_path / FILE).write_text(json.dumps(owner._asdict()))
-        os.utime(tmp_path / FILE, (1, 1))  # a process of this machine is asked, and its heartbeat is not
-        assert claimed(tmp_path) == owner
+        written(tmp_path, "0001-aa", "here", module.machine_id(), process.pid)
+        assert isinstance(claimed(tmp_path), Owner)
         process.kill()
         process.communicate()
-        assert not is_running(process.pid, owner.started)
+        assert not is_running(process.pid)
     else:
-        of_another(tmp_path) if kind == "machine" else (tmp_path / FILE).write_text('{"token": ')
-        now = file_time(tmp_path)
-        assert isinstance(claimed(tmp_path, now + PATIENCE / 2), Owner)
-        os.utime(tmp_path / FILE, (now - 2 * PATIENCE,) * 2)
+        written(tmp_path) if kind == "machine" else (tmp_path / FILE).write_text('{"token": ')
+        os.utime(tmp_path / FILE, (time.time() - PATIENCE / 2,) * 2)
+        assert isinstance(claimed(tmp_path), Owner)
+        os.utime(tmp_path / FILE, (time.time() - 2 * PATIENCE,) * 2)
     mine = claimed(tmp_path)
     assert (mine.owner.deaths, mine.certain) == (1, kind == "process")
 
 
-def test_a_reused_process_number_is_no_life(tmp_path):
-    owner = Owner("0001-aa", "here", module.machine_id(), os.getpid(), "another start")
-    (tmp_path / FILE).write_text(json.dumps(owner._asdict()))
-    assert living(tmp_path, time.time()) is None
+def test_a_reused_process_number_is_no_life_for_longer_than_a_heartbeat(tmp_path):
+    written(tmp_path, "0001-aa", "here", module.machine_id(), os.getpid(), age=2 * PATIENCE)
     assert isinstance(claimed(tmp_path), Claim)
 
 
 @pytest.mark.parametrize(("step", "deaths"), [(4, 3), (5, 0)])
 def test_deaths_in_a_row_are_counted_until_there_is_a_newer_checkpoint(tmp_path, step, deaths):
-    of_another(tmp_path, step=4, deaths=2)
-    assert claimed(tmp_path, time.time() + 2 * PATIENCE, step=step).owner.deaths == deaths
+    written(tmp_path, step=4, deaths=2, age=999)
+    assert claimed(tmp_path, step=step).owner.deaths == deaths
 
 
 def test_whoever_lost_a_claim_notices_and_does_not_release_that_of_the_next(tmp_path):
@@ -91,7 +88,7 @@ def test_whoever_lost_a_claim_notices_and_does_not_release_that_of_the_next(tmp_
         os.utime(tmp_path / FILE, (1, 1))
         until(lambda: (tmp_path / FILE).stat().st_mtime > 1)
         assert not lost
-        of_another(tmp_path)
+        written(tmp_path)
         until(lambda: lost)
     assert lost[0] is mine
     mine.release()
@@ -108,5 +105,5 @@ def test_a_claim_that_a_slow_observer_moves_away_is_put_back(tmp_path):
 
 def test_a_disk_that_refuses_leaves_no_claim(tmp_path):
     with pytest.raises(OSError, match="No such file"):
-        claimed(tmp_path / "nowhere", now=0.0)
+        claimed(tmp_path / "nowhere")
     assert holder(tmp_path / "nowhere") is None

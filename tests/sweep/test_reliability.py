@@ -98,7 +98,7 @@ def claimed(age: float = 0.0, **fields: Any) -> Plant:
 
     def plant(world: World) -> Callable[[], None]:
         path = world.run(STOPPED) / FILE
-        owner = Owner("0009-aa", "far", "another", 7, "never")._replace(**fields)
+        owner = Owner("0009-aa", "far", "another", 7)._replace(**fields)
         path.write_text(json.dumps(owner._asdict()))
         os.utime(path, (time.time() - age,) * 2)
         return lambda: path.unlink(missing_ok=True)

@@ -18,6 +18,8 @@ from attnjax.sweep.claim import FILE, Owner, claim, holder, machine_id
 from attnjax.sweep.outcome import TOGETHER, exit_status
 
 ALONE = ExecutionConfig(population=1)
+NOBODY = 2**30
+"""A number that no process has."""
 
 
 def test_a_sweep_runs_in_this_process_equal_shapes_together_and_the_second_time_does_nothing(make):
@@ -161,7 +163,7 @@ def test_a_folder_removed_while_it_is_trained_is_no_success_and_no_crash(make):
 
 def test_runs_that_another_process_holds_are_left_to_it_or_waited_for(make):
     store = make(seeds(2))
-    theirs = claim(store.directory(store.runs[0].run), 0.0, 60.0)
+    theirs = claim(store.directory(store.runs[0].run), 60.0)
     summary = run_here(store, fake_training.train, ALONE)
     assert str(summary) == "2 runs: 1 pending, 1 done"
     assert summary.others == {store.runs[0].run: theirs.owner}
@@ -193,7 +195,7 @@ def begun(store, number, step, population, state="preempted"):
         ([(n, 6 - 2 * (n % 2), range(4), "running") for n in range(4)], [[0, 1, 2, 3]]),  # it died amid a save
         ([(0, 4, [0, 1], "running"), (1, 0, [0, 1], "running")], [[0, 1], [2, 3]]),  # amid the first save
         ([(n, 8 if n else 4, range(4), "preempted" if n else "failed") for n in range(4)], [[0], [1, 2, 3]]),
-        ([(0, 6, [0]), (1, 0, [0, 1, 2]), (2, 0, [0, 1, 2])], [[0], [1, 2, 3]]),
+        ([(0, 6, [0]), (1, 0, [0, 1, 2]), (2, 0, [0, 1, 2])], [[0], [1, 2], [3]]),
     ],
 )
 def test_runs_train_together_where_none_is_thrown_back(make, before, expected):
@@ -208,7 +210,7 @@ def test_runs_train_together_where_none_is_thrown_back(make, before, expected):
 def test_on_its_last_attempt_a_run_is_alone(make, deaths, expected):
     store, populations = make(seeds(2)), []
     for entry in store.runs:
-        dead = Owner("0001-aa", "here", machine_id(), 1, "never", 0, deaths)
+        dead = Owner("0001-aa", "here", machine_id(), NOBODY, 0, deaths)
         (store.directory(entry.run) / FILE).write_text(json.dumps(dead._asdict()))
     run_here(store, lambda configs, *_: populations.append([config.seed for config in configs]))
     assert populations == expected

@@ -3,6 +3,7 @@
 python -m tests.train.killing 24 12        a sweep of 24 runs whose workers are killed 12 times, beside an undisturbed one
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -11,11 +12,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 
 from attnjax.records.runs import folder_of
-from attnjax.sweep import Event, ExecutionConfig, Run, plan, prepare, product, run_workers, scan, seeds, vary
-from attnjax.sweep.claim import holder, is_running
+from attnjax.sweep import ExecutionConfig, Run, Store, plan, prepare, product, run_workers, scan, seeds, vary
+from attnjax.sweep.claim import holder
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = {
@@ -94,6 +97,31 @@ def _reached(phase: str, before: tuple[int, int, int], now: tuple[int, int, int]
     return now[0] >= before[0] + 2 * more and (phase == "training" or now[2] > 0)
 
 
+@contextlib.contextmanager
+def killer(store: Store, kills: int, seconds: float) -> Iterator[list[tuple[int, int]]]:
+    """Kill workers that hold a run at random moments, `seconds` apart on average; yields number and step of each victim."""
+    draw, ended, victims = random.Random(0), threading.Event(), []
+
+    def strike() -> None:
+        while len(victims) < kills and not ended.wait(draw.uniform(0, 2 * seconds)):
+            found = [(run.run, owner) for run in store.runs if (owner := holder(store.directory(run.run)))]
+            dead = {pid for pid, _ in victims}
+            living = [(run, owner) for run, owner in found if not owner.ended and owner.pid not in dead]
+            if living:
+                run, owner = draw.choice(living)
+                step = store.status(run).step
+                os.kill(owner.pid, signal.SIGKILL)
+                victims.append((owner.pid, step))
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        yield victims
+    finally:
+        ended.set()
+        thread.join()
+
+
 def killed_sweep(root: pathlib.Path, runs: int, kills: int) -> str:
     """Train `runs` runs, a multiple of 4, in pairs on 3 workers, which are killed at random; returns a sentence.
 
@@ -103,21 +131,11 @@ def killed_sweep(root: pathlib.Path, runs: int, kills: int) -> str:
     cells = product(
         vary("model.encoding", ["nope", "alibi"]), vary("train.learning_rate", [0.1, 0.01]), seeds(runs // 4)
     )
-    found, victims, draw = {}, [], random.Random(0)
+    found = {}
     for name in ("calm", "killed"):
         store = prepare(root / name, "tiny", plan(base, cells))
-        moments = sorted(draw.sample(range(2 * runs, 18 * runs), kills)) if name == "killed" else []
-
-        def strike(event: Event, store=store, moments=moments, seen=[]) -> None:  # noqa: B006 (one list for each sweep)
-            seen.append(event)
-            owner = holder(store.directory(event.run))
-            if moments and len(seen) >= moments[0] and owner and is_running(owner.pid, owner.started):
-                moments.pop(0)
-                os.kill(owner.pid, signal.SIGKILL)
-                victims.append((owner.pid, event.step))
-
-        alone = ExecutionConfig(population=2)
-        summary = run_workers(store, "attnjax.train:train", 3, alone, threads=1, progress=strike)
+        with killer(store, kills if name == "killed" else 0, 1.0) as victims:
+            summary = run_workers(store, "attnjax.train:train", 3, ExecutionConfig(population=2), threads=1)
         assert set(summary.states.values()) == {"done"}, summary
         for entry in store.runs:
             assert sorted(path.name for path in store.directory(entry.run).iterdir()) == ["config.json", "result"]

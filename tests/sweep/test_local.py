@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -13,10 +12,11 @@ import pytest
 from checks import ENVIRONMENT, check_complete, command, until
 
 from attnjax.records.runs import folder_of
-from attnjax.sweep import ExecutionConfig, load, pool, run_here, run_workers, scan, seeds, vary
+from attnjax.sweep import ExecutionConfig, load, local, run_here, run_workers, scan, seeds, vary
 from attnjax.sweep.claim import FILE, holder, is_running
 from attnjax.sweep.devices import CUDA
 from attnjax.sweep.outcome import TOGETHER
+from tests.train.killing import killer
 
 TRAINER = "fake_training:train"
 ALONE = ExecutionConfig(population=1)
@@ -34,7 +34,7 @@ def started(monkeypatch):
         found.append(options["env"][CUDA])
         return popen(*arguments, **options)
 
-    monkeypatch.setattr(pool.subprocess, "Popen", recorded)
+    monkeypatch.setattr(local.subprocess, "Popen", recorded)
     return found
 
 
@@ -51,21 +51,11 @@ def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make, sta
 
 
 def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(make, started):
-    cells, workers, kills = 8, 2, 3
-    store = make(vary("train.batch", range(1, cells + 1)), task={"options": {"work": 10_000}})
-    moments, seen, victims = sorted(random.Random(0).sample(range(5, 9 * cells), kills)), [], []
-
-    def progress(event):
-        seen.append(event)
-        if event.state == "running" and moments and len(seen) >= moments[0]:
-            owner = holder(store.directory(event.run))
-            if owner and is_running(owner.pid, owner.started):
-                os.kill(owner.pid, signal.SIGKILL)
-                victims.append(owner.pid)
-                del moments[0]
-
-    summary = run_workers(store, TRAINER, workers, threads=1, progress=progress)
-    assert len(victims) == kills
+    cells, workers = 8, 2
+    store = make(vary("train.batch", range(1, cells + 1)), task={"options": {"work": 100_000}})
+    with killer(store, 3, 0.3) as victims:
+        summary = run_workers(store, TRAINER, workers, threads=1)
+    assert len(victims) == 3
     assert set(summary.states.values()) == {"done"}
     check_complete(store)
     assert not scan(store.root).problems
@@ -78,7 +68,7 @@ def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(ma
 
 
 def test_workers_that_cannot_start_are_told_with_what_they_said(make):
-    with pytest.raises(ValueError, match=r"before they finish a run(.|\n)*No module named 'not_there'"):
+    with pytest.raises(ValueError, match=r"before they claim a run(.|\n)*No module named 'not_there'"):
         run_workers(make(seeds(2)), "not_there:train", 1, threads=1)
 
 
@@ -106,7 +96,7 @@ def test_a_killed_driver_takes_its_workers_along_and_another_on_the_folder_finis
         driver.kill()
         driver.wait()
     check_complete(store)
-    assert not is_running(owner.pid, owner.started)
+    until(lambda: not is_running(owner.pid))
 
 
 def test_a_slow_owner_that_wakes_after_a_takeover_changes_nothing_of_the_published_result(make):
@@ -171,7 +161,7 @@ def test_a_second_signal_ends_a_hang_also_in_c_with_its_workers_and_loses_nothin
     told = process.communicate(timeout=40)[1]
     assert process.returncode == 130
     assert "the second SIGTERM ends this process" in told
-    until(lambda: not is_running(owner.pid, owner.started))
+    until(lambda: not is_running(owner.pid))
     assert str(run_here(load(root), fake_training.train)) == "1 runs: 1 done"
 
 
