@@ -6,22 +6,24 @@ It has two output layers. "masked_lm" predicts tokens; checkpoints of `BertForMa
 """
 
 from types import MappingProxyType
-from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
 
 from attnjax.attention import Mask
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import COUNT, FLAG, POSITIVE, SHARE, SIZES, Reader, choice, key, written
-from attnjax.models.rotary_json import LONGEST
+from attnjax.models.base import Architecture, Path, Spec, Weight, resolved
+from attnjax.models.config_json import COUNT, FLAG, POSITIVE, SHARE, SIZES, Fields, Kind, choice, key, must
+from attnjax.models.encodings_json import LearnedPositions
 from attnjax.modules import Encoder, TransformerConfig
 from attnjax.modules.block import activate
 from attnjax.modules.parameters import add, kernel, linear, norm, normalize, zeros
-from attnjax.positions import Learned
 from attnjax.typing import Array, ArrayLike, Float, Int
 
+HEADS = MappingProxyType({"BertForMaskedLM": "masked_lm", "BertForPreTraining": "masked_lm", "BertModel": "pooler"})
+HEAD = Kind(
+    lambda v: isinstance(v, list) and len(v) == 1 and v[0] in [*HEADS], f"a list with one of {', '.join(HEADS)}"
+)
 KEYS = (
     *SIZES,
     key("activation", "hidden_act", choice(gelu="gelu", gelu_new="gelu_tanh", relu="relu"), "gelu"),
@@ -29,10 +31,13 @@ KEYS = (
     key("token_types", "type_vocab_size", COUNT),
     key("attention_dropout", "attention_probs_dropout_prob", SHARE, 0.1),
     key("residual_dropout", "hidden_dropout_prob", SHARE, 0.1),
+    key("tie_embeddings", "tie_word_embeddings", FLAG, True),
+    key("architectures", "architectures", HEAD, ["BertForMaskedLM"]),
+    LearnedPositions(),
+    must("position_embedding_type", "absolute"),
+    must("pooler_type", "first_token_transform"),
 )
-HEADS = MappingProxyType({"BertForMaskedLM": "masked_lm", "BertForPreTraining": "masked_lm", "BertModel": "pooler"})
 OUTPUT = "cls.predictions.decoder.weight"
-OF_POOLER = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
 
 
 class BertMaskedLM(Encoder):
@@ -70,41 +75,17 @@ class BertPooler(Encoder):
         return jnp.tanh(_dense(first, self.w_dense, self.b_dense))[:, 0]
 
 
-def config(json: Json) -> Spec:
-    """Returns the spec of a config.json; without the key `architectures` it is that of a `BertForMaskedLM`.
-
-    Raises:
-      ValueError: relative positions, decoders, and other output layers.
-    """
-    read = Reader("bert", json)
-    read.must("position_embedding_type", "absolute")
-    read.skip(*OF_POOLER)
-    read.must("pooler_type", "first_token_transform")
-    listed = read.get(None, "architectures", default=["BertForMaskedLM"])
-    if not isinstance(listed, list) or len(listed) != 1 or listed[0] not in HEADS:
-        raise ValueError(f"bert: architectures must have one of {', '.join(HEADS)}, config.json has {listed!r:.200}")
-    head = HEADS[listed[0]]
-    tied = read.get(FLAG, "tie_word_embeddings", default=True)
-    made = TransformerConfig(
-        **read.fields(KEYS),
-        norm_position="post",
-        encoding=Learned(read.get(COUNT, LONGEST)),
-        embedding_norm=True,
-        tie_embeddings=tied or head == "pooler",  # which has no output matrix that could be one of its own
-        output_bias=head == "masked_lm",
-    )
-    read.finish()
-    return Spec(made, head=head, bidirectional=True)
+def spec(fields: Fields) -> Spec:
+    """Returns the spec, that of a `BertForMaskedLM` where the config names no class."""
+    head = HEADS[fields.pop("architectures")[0]]
+    fields["tie_embeddings"] |= head == "pooler"  # which has no output matrix that could be one of its own
+    return Spec(TransformerConfig(**fields, output_bias=head == "masked_lm"), head=head, bidirectional=True)
 
 
-def to_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a spec."""
-    c = spec.config
-    if not isinstance(c.encoding, Learned):
-        raise ValueError(f"a config.json of bert has no place for {c.encoding}")
-    names = {ours: theirs for theirs, ours in reversed(list(HEADS.items()))}
-    own = {LONGEST: c.encoding.length, "tie_word_embeddings": c.tie_embeddings}
-    return {"architectures": [names.get(spec.head)], **written(c, KEYS), **own}
+def fields_of(spec: Spec) -> Fields:
+    """Returns the fields of a spec, and its class."""
+    name = next(name for name, head in HEADS.items() if head == spec.head)
+    return resolved(spec) | {"architectures": [name]}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -156,8 +137,11 @@ def _dense(x: Float[Array, "B T D"], w: nnx.Param, b: nnx.Param) -> Float[Array,
 
 BERT = Architecture(
     model_type="bert",
-    config=config,
-    to_json=to_json,
+    keys=KEYS,
+    fixed={"norm_position": "post", "embedding_norm": True},
+    unused=("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head"),
+    spec=spec,
+    fields=fields_of,
     weights=weights,
     build=lambda spec, rngs: {"masked_lm": BertMaskedLM, "pooler": BertPooler}[spec.head](spec.config, rngs=rngs),
     prefix="bert.",

@@ -1,12 +1,10 @@
 """BLOOM (Le Scao et al. 2022, arXiv:2211.05100): a decoder with ALiBi and a norm of the embeddings."""
 
 import functools
-from typing import Any
 
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Json, Spec, Weight
-from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, key, written
-from attnjax.modules import TransformerConfig
+from attnjax.models.base import Architecture, Spec, Weight, one_stack
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Fields, key, must
 from attnjax.positions import ALiBi
 
 KEYS = (
@@ -14,38 +12,24 @@ KEYS = (
     key("model", "hidden_size", COUNT, ..., "n_embed"),
     key("layers", "n_layer", DEPTH, ..., "num_hidden_layers"),
     key("heads", "n_head", COUNT, ..., "num_attention_heads"),
+    key("hidden", "n_inner", COUNT, lambda fields: 4 * fields["model"]),
     key("norm_epsilon", "layer_norm_epsilon", POSITIVE, 1e-5),
     key("tie_embeddings", "tie_word_embeddings", FLAG, True),
     key("attention_dropout", "attention_dropout", SHARE, 0.0),
     key("residual_dropout", "hidden_dropout", SHARE, 0.0),
+    must("apply_residual_connection_post_layernorm", False),
 )
-OF_TRAINING = (
+UNUSED = (
     *("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi", "seq_length"),
     *("skip_bias_add", "skip_bias_add_qkv", "slow_but_exact"),
 )
 
 
-def config(json: Json) -> Spec:
-    """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
-    read = Reader("bloom", json)
-    read.must("apply_residual_connection_post_layernorm", False)
-    fields = read.fields(KEYS)
-    hidden = 4 * fields["model"]
-    read.must("n_inner", hidden)
-    read.skip(*OF_TRAINING)
-    read.finish()
-    fixed: dict[str, Any] = {
-        "activation": "gelu_tanh",
-        "encoding": ALiBi(),
-        "embedding_norm": True,
-        "embedding_dropout": 0.0,
-    }
-    return Spec(TransformerConfig(**fields, hidden=hidden, **fixed))
-
-
-def to_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a spec."""
-    return {"architectures": ["BloomForCausalLM"], **written(spec.config, KEYS)}
+def spec(fields: Fields) -> Spec:
+    """Returns the spec. Raises ValueError for another feed-forward width than the one that transformers gives BLOOM."""
+    if fields["hidden"] != 4 * fields["model"]:
+        raise ValueError(f"bloom: n_inner must be {4 * fields['model']}, 4 times hidden_size, got {fields['hidden']}")
+    return one_stack(fields)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -61,8 +45,11 @@ def weights(spec: Spec) -> tuple[Weight, ...]:
 
 BLOOM = Architecture(
     model_type="bloom",
-    config=config,
-    to_json=to_json,
+    written={"architectures": ["BloomForCausalLM"]},
+    keys=KEYS,
+    fixed={"activation": "gelu_tanh", "encoding": ALiBi(), "embedding_norm": True, "embedding_dropout": 0.0},
+    unused=UNUSED,
+    spec=spec,
     weights=weights,
     prefix="transformer.",
 )

@@ -1,40 +1,21 @@
-"""Reads a published config.json: every key is used, known to change no number, or an error; and writes one.
+"""Reads and writes config.json by a table: the parts of a family, each with a key and the field that it sets.
 
 A config may have a key that its own library knows and this one does not. Ignoring it silently could load another model,
-so `Reader` records which keys were read, and `finish` refuses the rest.
-
-The keys of a family that are fields of `TransformerConfig` are a table of `Key`, which is read and written alike.
+so `Reader` records which keys were read, and `finish` refuses the rest. A key of a table inside the config is named with a
+dot, as rope_scaling.factor.
 """
 
-import dataclasses
-from collections.abc import Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
-from attnjax.models.base import Json, Spec
-from attnjax.modules import TransformerConfig
-from attnjax.positions import LongRoPE, PositionEncoding, RoPE
+Json = Mapping[str, Any]
+Fields = dict[str, Any]
 
 NUMBER = 2**31 - 1
 LAYERS = 1_000
 """More layers than any published model has; a weight map has about ten entries per layer."""
-RUN_FIELDS = (
-    *("dtype", "param_dtype", "implementation", "embed_std", "kernel_std", "residual_start"),
-    *("attention_dropout", "residual_dropout", "embedding_dropout"),
-    *("remat", "scan_layers"),
-)
-"""Fields of `TransformerConfig` that describe a run, not a model."""
-ONLY_VALUES = MappingProxyType(
-    {
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "tie_encoder_decoder": False,
-        "cross_attention_hidden_size": None,
-        "pruned_heads": {},
-        "quantization_config": None,
-    }
-)
-"""Keys that any config may have, and the only value of each that is supported."""
+OFF = ("is_decoder", "add_cross_attention", "tie_encoder_decoder")
+"""Keys that any config may have, and that must be false."""
 IGNORED = frozenset(
     (
         # files and labels
@@ -71,13 +52,14 @@ def whole(lowest: int = 1, highest: int = NUMBER) -> Kind:
     return Kind(lambda v: type(v) is int and lowest <= v <= highest, f"a whole number in {lowest}..{highest}")
 
 
-def choice(**ours: Any) -> Kind:
+def choice(*same: str, **ours: Any) -> Kind:
     """Returns the kind of a few names, each with its meaning here; to be written, a meaning has its first name.
 
     Example:
-      >>> choice(gelu_new="gelu_tanh", relu="relu").rule
-      'one of gelu_new, relu'
+      >>> choice("relu", gelu_new="gelu_tanh").rule
+      'one of relu, gelu_new'
     """
+    ours = {name: name for name in same} | ours
     return Kind(lambda v: isinstance(v, str) and v in ours, f"one of {', '.join(ours)}", ours)
 
 
@@ -96,22 +78,116 @@ COUNT, DEPTH = whole(), whole(highest=LAYERS)
 POSITIVE = Kind(lambda v: _finite(v) and v > 0, "a finite number above 0")
 SHARE = Kind(lambda v: _finite(v) and v >= 0, "a finite number of at least 0")
 FLAG = Kind(lambda v: isinstance(v, bool), "true or false")
-TABLE = Kind(lambda v: isinstance(v, dict), "a table")
 NUMBERS = Kind(lambda v: isinstance(v, list) and all(_finite(x) and x > 0 for x in v), "a list of numbers above 0")
 
 
+class Reader:
+    """Reads checked values of a config.json, with the keys of tables inside it by dotted names. Errors name family and key.
+
+    Example:
+      >>> read = Reader("llama", {"hidden_size": 64, "rope_scaling": {"factor": 2}})
+      >>> read.get(COUNT, "hidden_size"), read.get(FLAG, "mlp_bias", default=False), read.get(POSITIVE, "rope_scaling.factor")
+      (64, False, 2.0)
+    """
+
+    def __init__(self, owner: str, json: Json):
+        self.owner, self.json = owner, {}
+        self.used: set[str] = set()
+        for name, value in json.items():
+            self.json |= (
+                {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+            )
+
+    def get(self, kind: Kind, *names: str, default: Any = ..., null: Any = ...) -> Any:
+        """Returns the value of the first of these names that has one, `null` where the first that is there is null.
+
+        Args:
+          kind: which values are allowed.
+          names: names of one key; the first is the usual one.
+          default: what a config without the key means; an error unless given.
+          null: what null means; as if the key were missing unless given.
+
+        Raises:
+          ValueError: a value of another kind, none without a default, or two that differ.
+        """
+        self.used.update(names)
+        found = {name: self.json[name] for name in names if self.json.get(name) is not None}
+        if not found:
+            default = null if null is not ... and names[0] in self.json else default
+            if default is ...:
+                raise ValueError(f"{self.owner}: config.json lacks {' or '.join(names)}")
+            return default
+        (name, value), *others = found.items()
+        if any(other != value for _, other in others):
+            raise ValueError(
+                f"{self.owner}: {' and '.join(found)} are one thing, but config.json has {[*found.values()]}"
+            )
+        if not kind.fits(value):
+            raise ValueError(f"{self.owner}: {name} must be {kind.rule}, config.json has {value!r:.200}")
+        if kind in (POSITIVE, SHARE):
+            return float(value)
+        return value if kind.ours is None else kind.ours[value]
+
+    def finish(self, unused: tuple[str, ...] = ()) -> None:
+        """Raises ValueError for a key that was not read and is not known to change no number; `unused` are of the family."""
+        unknown = sorted(name for name, value in self.json.items() if value is not None and not self._is_harmless(name))
+        if unknown := [name for name in unknown if name not in (*self.used, *unused)]:
+            raise ValueError(
+                f"{self.owner}: config.json has keys that are not known here, and might change the numbers: "
+                f"{', '.join(unknown[:20])}; remove those that do not"
+            )
+
+    def _is_harmless(self, name: str) -> bool:
+        if name in OFF:
+            return self.json[name] is False
+        ignored = name in IGNORED or name.partition(".")[0] in IGNORED
+        return ignored or name.startswith("_") or name.endswith("_token_id")
+
+
+class Part(Protocol):
+    """One or more keys of config.json and the fields that they set: fields of `TransformerConfig`, or of a family."""
+
+    def read(self, reader: Reader, fields: Fields) -> Fields:
+        """Returns fields from a config, given those of the parts before."""
+        ...
+
+    def write(self, fields: Fields) -> Fields:
+        """Returns keys of a config from all fields. Raises ValueError for values that the family has no place for."""
+        ...
+
+
 class Key(NamedTuple):
-    """A key of config.json that is a field of `TransformerConfig`: its names, of which the first is written."""
+    """A key that is a field. `default` and `null` may be functions of the fields before; without a field it is only checked."""
 
     field: str
     names: tuple[str, ...]
     kind: Kind
     default: Any = ...
+    null: Any = ...
+
+    def read(self, reader: Reader, fields: Fields) -> Fields:
+        """Returns the field."""
+        default, null = (one(fields) if callable(one) else one for one in (self.default, self.null))
+        value = reader.get(self.kind, *self.names, default=default, null=null)
+        return {self.field: value} if self.field else {}
+
+    def write(self, fields: Fields) -> Fields:
+        """Returns the key; a value that has no name there becomes null."""
+        if not self.field:
+            return {}
+        value = fields[self.field]
+        names = {ours: theirs for theirs, ours in reversed((self.kind.ours or {}).items())}
+        return {self.names[0]: names.get(value) if names else value}
 
 
-def key(field: str, name: str, kind: Kind, default: Any = ..., *others: str) -> Key:
+def key(field: str, name: str, kind: Kind, default: Any = ..., *others: str, null: Any = ...) -> Key:
     """Returns a key with one name, or with `others` that older configs have."""
-    return Key(field, (name, *others), kind, default)
+    return Key(field, (name, *others), kind, default, null)
+
+
+def must(name: str, value: Any) -> Key:
+    """Returns a key that has one value here, also where a config lacks it."""
+    return Key("", (name,), Kind(lambda v: type(v) is type(value) and v == value, repr(value)), value)
 
 
 SIZES = (
@@ -122,114 +198,3 @@ SIZES = (
     key("hidden", "intermediate_size", COUNT),
 )
 """The sizes of a model by the names that most families have for them."""
-
-
-class Reader:
-    """Reads checked values from a JSON table. A value of null counts as missing; errors name the table and the key.
-
-    Example:
-      >>> read = Reader("llama", {"hidden_size": 64})
-      >>> read.get(COUNT, "hidden_size"), read.get(FLAG, "mlp_bias", default=False)
-      (64, False)
-    """
-
-    def __init__(self, owner: str, json: Json):
-        self.owner, self.json = owner, json
-        self.read: set[str] = set()
-
-    def get(self, kind: Kind | None, *names: str, default: Any = ...) -> Any:
-        """Returns the value of the first of these names that is present, else the default.
-
-        Raises:
-          ValueError: a value of another kind, none without a default, or two that differ.
-        """
-        self.read.update(names)
-        found = [self.json[name] for name in names if self.json.get(name) is not None]
-        if any(one != found[0] for one in found[1:]):
-            raise ValueError(f"{self.owner}: {' and '.join(names)} are one thing, but config.json has {found}")
-        if not found:
-            if default is ...:
-                raise ValueError(f"{self.owner}: config.json lacks {' or '.join(names)}")
-            return default
-        (value, *_), name = found, " or ".join(names)
-        if kind is not None and not kind.fits(value):
-            raise ValueError(f"{self.owner}: {name} must be {kind.rule}, config.json has {value!r:.200}")
-        if kind is None or kind.ours is None:
-            return float(value) if kind in (POSITIVE, SHARE) else value
-        return kind.ours[value]
-
-    def fields(self, keys: Sequence[Key]) -> dict[str, Any]:
-        """Returns the fields of `TransformerConfig` that these keys say."""
-        return {one.field: self.get(one.kind, *one.names, default=one.default) for one in keys}
-
-    def must(self, name: str, *allowed: Any) -> None:
-        """Raises ValueError unless a key is missing or has one of the values that the modules can compute."""
-        value = self.get(None, name, default=None)
-        if value is not None and not any(value == one and type(value) is type(one) for one in allowed):
-            raise ValueError(
-                f"{self.owner}: {name} must be {' or '.join(map(repr, allowed))} here, config.json has {value!r:.200}"
-            )
-
-    def skip(self, *names: str) -> None:
-        """Accepts keys that change no number of this architecture."""
-        self.read.update(names)
-
-    def finish(self) -> None:
-        """Raises ValueError for a key that was not read and is not known to change no number."""
-        for name, allowed in ONLY_VALUES.items():
-            if name not in self.read:
-                self.must(name, allowed)
-        harmless = lambda name: name in IGNORED or name.startswith("_") or name.endswith("_token_id")
-        given = [name for name, value in self.json.items() if value is not None]
-        if unknown := sorted(name for name in given if name not in self.read and not harmless(name)):
-            raise ValueError(
-                f"{self.owner}: config.json has keys that are not known here, and might change the numbers: "
-                f"{', '.join(unknown[:20])}; remove those that do not"
-            )
-
-
-def written(config: TransformerConfig, keys: Sequence[Key]) -> dict[str, Any]:
-    """Returns the keys of a config.json that say these fields; one that has no name there becomes null."""
-    found = {}
-    for one in keys:
-        value = getattr(config, one.field)
-        names = {ours: theirs for theirs, ours in reversed((one.kind.ours or {}).items())}
-        found[one.names[0]] = names.get(value) if names else value
-    return found
-
-
-def differences(one: Spec, other: Spec) -> list[str]:
-    """Returns the fields by which the numbers of two specs differ.
-
-    Dtypes, dropout and the implementation of attention are not compared: they describe a run, not a model.
-    """
-    found = [] if one.head == other.head else ["head"]
-    for mine, theirs in ((one.config, other.config), (one.encoder, other.encoder)):
-        if mine is None or theirs is None:
-            found += [] if mine is theirs else ["encoder"]
-            continue
-        fields, others = _numbers(mine), _numbers(theirs)
-        found += [name for name, value in fields.items() if value != others[name]]
-    return list(dict.fromkeys(found))
-
-
-def _numbers(config: TransformerConfig) -> dict[str, Any]:
-    """Returns the fields on which the numbers of a model depend, with defaults filled in."""
-    fields = {name: value for name, value in vars(config).items() if name not in RUN_FIELDS}
-    return fields | {
-        "kv_heads": config.sizes.kv_heads,
-        "head_dim": config.sizes.head_dim,
-        "encoding": tuple(map(_as_read, config.encodings)),
-        "window": config.layer_windows,
-        "windows": None,
-        "feed_forward_bias": config.bias_of_feed_forward,
-        "attention_output_bias": config.output_bias_of_attention,
-        "qk_norm_epsilon": config.qk_norm and config.qk_norm_epsilon,
-    }
-
-
-def _as_read(encoding: PositionEncoding) -> PositionEncoding:
-    """Returns an encoding as a config.json has it: the factor of a LongRoPE without one is 1."""
-    if isinstance(encoding, RoPE) and isinstance(encoding.scaling, LongRoPE) and encoding.scaling.factor is None:
-        return dataclasses.replace(encoding, scaling=dataclasses.replace(encoding.scaling, factor=1.0))
-    return encoding

@@ -1,12 +1,10 @@
 """GPT-2 (Radford et al. 2019): a pre-norm decoder with learned positions; files store [inputs, outputs]."""
 
-from typing import Any
-
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
+from attnjax.models.base import Architecture, Path, Spec, Weight
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, choice, key, must
+from attnjax.models.encodings_json import LONGEST, LearnedPositions
 from attnjax.modules import TransformerConfig
-from attnjax.positions import Learned
 
 ACTIVATIONS = choice(gelu_new="gelu_tanh", gelu_pytorch_tanh="gelu_tanh", gelu="gelu", relu="relu")
 KEYS = (
@@ -14,40 +12,22 @@ KEYS = (
     key("model", "n_embd", COUNT, ..., "hidden_size"),
     key("layers", "n_layer", DEPTH, ..., "num_hidden_layers"),
     key("heads", "n_head", COUNT, ..., "num_attention_heads"),
+    key("hidden", "n_inner", COUNT, lambda fields: 4 * fields["model"]),
     key("activation", "activation_function", ACTIVATIONS, "gelu_tanh"),
     key("norm_epsilon", "layer_norm_epsilon", POSITIVE, 1e-5),
     key("tie_embeddings", "tie_word_embeddings", FLAG, True),
     key("attention_dropout", "attn_pdrop", SHARE, 0.1),
     key("residual_dropout", "resid_pdrop", SHARE, 0.1),
     key("embedding_dropout", "embd_pdrop", SHARE, 0.1),
+    must("scale_attn_weights", True),
+    must("scale_attn_by_inverse_layer_idx", False),
+    LearnedPositions(("n_positions", LONGEST)),
 )
 UNUSED = (
     *("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"),
     *("n_ctx", "reorder_and_upcast_attn", "n_special", "predict_special_tokens"),
 )
 """Keys of a classifier, and of the GPT of 2018, which released configs still have."""
-
-
-def config(json: Json) -> Spec:
-    """Returns the spec of a config.json. Raises ValueError for scores scaled by layer, and for cross-attention."""
-    read = Reader("gpt2", json)
-    read.must("scale_attn_weights", True)
-    read.must("scale_attn_by_inverse_layer_idx", False)
-    read.skip(*UNUSED)
-    fields = read.fields(KEYS)
-    hidden = read.get(COUNT, "n_inner", default=4 * fields["model"])
-    encoding = Learned(read.get(COUNT, "n_positions", "max_position_embeddings"))
-    read.finish()
-    return Spec(TransformerConfig(**fields, hidden=hidden, encoding=encoding))
-
-
-def to_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a spec."""
-    c = spec.config
-    if not isinstance(c.encoding, Learned):
-        raise ValueError(f"a config.json of gpt2 has no place for {c.encoding}")
-    own = {"n_inner": c.hidden, "n_positions": c.encoding.length, "embd_pdrop": c.input_dropout}
-    return {"architectures": ["GPT2LMHeadModel"], **written(c, KEYS), **own}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -81,8 +61,9 @@ def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
 
 GPT2 = Architecture(
     model_type="gpt2",
-    config=config,
-    to_json=to_json,
+    written={"architectures": ["GPT2LMHeadModel"]},
+    keys=KEYS,
+    unused=UNUSED,
     weights=weights,
     prefix="transformer.",
     ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),

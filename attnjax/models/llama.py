@@ -11,226 +11,131 @@ context of a million tokens has the key `dual_chunk_attention_config` (arXiv:250
 which its inference code also scales keys in texts longer than 262,144 tokens is left out.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from attnjax.config.architecture import Window
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Json, Path, Spec, Weight
+from attnjax.models.base import Architecture, Path, Spec, Weight
 from attnjax.models.config_json import (
     COUNT,
     FLAG,
     POSITIVE,
     SHARE,
     SIZES,
-    TABLE,
+    Fields,
+    Part,
     Reader,
     choice,
     key,
+    must,
     per_layer,
     whole,
-    written,
 )
-from attnjax.models.rotary_json import LONGEST, read_rope, rope_json, trained_length
+from attnjax.models.encodings_json import Rope
 from attnjax.modules import TransformerConfig
-from attnjax.positions import DualChunk, NoPE, PositionEncoding, RoPE
+from attnjax.positions import DualChunk, NoPE, RoPE
 
+heads = lambda fields: fields["heads"]
 KEYS = (
     *SIZES,
     key("activation", "hidden_act", choice(silu="swiglu", gelu_pytorch_tanh="geglu", gelu_new="geglu"), "swiglu"),
     key("norm_epsilon", "rms_norm_eps", POSITIVE, 1e-6),
     key("attention_dropout", "attention_dropout", SHARE, 0.0),
+    key("kv_heads", "num_key_value_heads", COUNT, null=heads),
+    key("head_dim", "head_dim", COUNT, lambda fields: fields["model"] // fields["heads"]),
+    key("tie_embeddings", "tie_word_embeddings", FLAG, False),
 )
-BIAS = (key("bias", "attention_bias", FLAG, False),)
-BIASES = (*BIAS, key("feed_forward_bias", "mlp_bias", FLAG, False))
-DUAL_CHUNK = "dual_chunk_attention_config"
+BIAS = key("bias", "attention_bias", FLAG, False)
+BIASES = (BIAS, key("feed_forward_bias", "mlp_bias", FLAG, False))
 OUTPUT = "lm_head.weight"
 
 
-def llama(json: Json) -> Spec:
-    """Returns the spec of a config.json of LLaMA. Raises ValueError for what the modules cannot compute."""
-    read = Reader("llama", json)
-    read.must("rope_interleaved", False)
-    kv_heads = read.get(COUNT, "num_attention_heads")  # the first release had no key of their number
-    return _spec(read, **_sizes(read, kv_heads=kv_heads), **read.fields(BIASES))
+class Windows(NamedTuple):
+    """The sliding windows of the layers. `sliding_window` counts the token itself, and null is unlimited.
 
-
-def llama_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a LLaMA."""
-    return _sizes_json(spec, "LlamaForCausalLM") | written(spec.config, BIASES)
-
-
-def mistral(json: Json) -> Spec:
-    """Returns the spec of a config.json of Mistral. Raises ValueError for what the modules cannot compute."""
-    read = Reader("mistral", json)
-    return _spec(read, **_sizes(read), window=_width(read), bias=False)
-
-
-def mistral_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a Mistral."""
-    window = {"sliding_window": _windows_json(spec.config)["sliding_window"]}
-    return _sizes_json(spec, "MistralForCausalLM") | window
-
-
-def qwen2(json: Json) -> Spec:
-    """Returns the spec of a config.json of Qwen2 or 2.5. Raises ValueError for what the modules cannot compute."""
-    read = Reader("qwen2", json)
-    sizes = _sizes(read)
-    if chunks := read.get(TABLE, DUAL_CHUNK, default={}):
-        inner = Reader(f"qwen2: {DUAL_CHUNK}", chunks)
-        inner.skip(
-            "original_max_position_embeddings", *(name for name in chunks if name.startswith("sparse_attention_"))
-        )
-        sizes_of_chunks = {"chunk": inner.get(COUNT, "chunk_size"), "local": inner.get(COUNT, "local_size")}
-        inner.finish()
-        sizes["encoding"] = DualChunk.of(sizes["encoding"], **sizes_of_chunks)
-    fixed = {"bias": True, "attention_output_bias": False, "feed_forward_bias": False}
-    return _spec(read, **sizes, **_qwen_windows(read, sizes["layers"]), **fixed)
-
-
-def qwen2_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a Qwen2."""
-    found, one = _sizes_json(spec, "Qwen2ForCausalLM") | _windows_json(spec.config), spec.config.encodings[0]
-    return found | (
-        {DUAL_CHUNK: {"chunk_size": one.chunk, "local_size": one.local}} if isinstance(one, DualChunk) else {}
-    )
-
-
-def qwen3(json: Json) -> Spec:
-    """Returns the spec of a config.json of Qwen3. Raises ValueError for what the modules cannot compute."""
-    read = Reader("qwen3", json)
-    sizes = _sizes(read, head_dim=128)
-    fixed = {"feed_forward_bias": False, "qk_norm": True, "qk_norm_epsilon": sizes["norm_epsilon"]}
-    return _spec(read, **sizes, **_qwen_windows(read, sizes["layers"]), **read.fields(BIAS), **fixed)
-
-
-def qwen3_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a Qwen3."""
-    return _sizes_json(spec, "Qwen3ForCausalLM") | _windows_json(spec.config) | written(spec.config, BIAS)
-
-
-def smollm3(json: Json) -> Spec:
-    """Returns the spec of a config.json of SmolLM3. Raises ValueError for what the modules cannot compute."""
-    read = Reader("smollm3", json)
-    read.skip("max_window_layers")  # Qwen's key; here the layers without RoPE have the window
-    sizes = _sizes(read, theta=2_000_000.0, tie=True)
-    layers, every = sizes["layers"], read.get(COUNT, "no_rope_layer_interval", default=4)
-    listed = read.get(
-        per_layer(layers, 0, 1), "no_rope_layers", default=[int((i + 1) % every != 0) for i in range(layers)]
-    )
-    sizes["encoding"] = tuple(sizes["encoding"] if one else NoPE() for one in listed)
-    windows = _windows(read, layers, [not one for one in listed], missing=None)
-    return _spec(read, **sizes, **windows, **read.fields(BIASES))
-
-
-def smollm3_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a SmolLM3."""
-    turned = {"no_rope_layers": [int(isinstance(one, RoPE)) for one in spec.config.encodings]}
-    return _sizes_json(spec, "SmolLM3ForCausalLM") | _windows_json(spec.config) | written(spec.config, BIASES) | turned
-
-
-def _spec(read: Reader, **fields: Any) -> Spec:
-    made = TransformerConfig(**fields)
-    read.finish()
-    return Spec(made)
-
-
-def _sizes(
-    read: Reader, *, kv_heads: Any = ..., head_dim: int | None = None, theta: float = 10_000.0, tie: bool = False
-) -> dict[str, Any]:
-    """Returns the fields of `TransformerConfig` that all these families have, from the keys that they share.
-
-    Args:
-      read: the config.
-      kv_heads: K of a config without the key, which must be there unless this is given. Null there stands for N.
-      head_dim: default of H; D / N unless given.
-      theta, tie: defaults of the base of RoPE, and of whether embeddings are tied.
+    Attributes:
+      used: returns which layers have a window where the config does not list `layer_types`.
+      missing: `sliding_window` of a config without the key, the default of its class in transformers.
+      switched: whether the config has `use_sliding_window`, which is false unless given, and `layer_types`.
     """
-    fields = read.fields(KEYS)
-    D, N = fields["model"], fields["heads"]
-    kv_heads = N if "num_key_value_heads" in read.json else kv_heads
-    found = read.get(COUNT, "head_dim", default=head_dim)
-    trained = read.get(COUNT, LONGEST, default=None)
-    return fields | {
-        "kv_heads": read.get(COUNT, "num_key_value_heads", default=kv_heads),
-        "head_dim": found if found is not None or D % N else D // N,
-        "norm": "rms",
-        "encoding": read_rope(read, trained, otherwise=theta),
-        "tie_embeddings": read.get(FLAG, "tie_word_embeddings", default=tie),
-    }
+
+    used: Callable[[Reader, Fields], list[bool]]
+    missing: int | None = 4096
+    switched: bool = True
+
+    def read(self, reader: Reader, fields: Fields) -> Fields:
+        """Returns the field `window` or `windows`. Raises ValueError where only `layer_types` asks for a window."""
+        size = reader.get(COUNT, "sliding_window", default=self.missing, null=None)
+        used, kinds = self.used(reader, fields), None
+        if self.switched:
+            size = size if reader.get(FLAG, "use_sliding_window", default=False) else None
+            values = per_layer(fields["layers"], "full_attention", "sliding_attention")
+            kinds = reader.get(values, "layer_types", default=None)
+        if kinds is not None:
+            used = [kind == "sliding_attention" for kind in kinds]
+            if size is None and any(used):
+                raise ValueError(
+                    f"{reader.owner}: layer_types has sliding_attention, but use_sliding_window or the window is off"
+                )
+        windows: list[Window | None] = [size - 1 if one and size is not None else None for one in used]
+        return {"window": windows[0]} if len(set(windows)) == 1 else {"windows": tuple(windows)}
+
+    def write(self, fields: Fields) -> Fields:
+        """Returns the keys of the windows. Raises ValueError for windows of more than one width."""
+        windows = fields["windows"]
+        widths = {window for window in windows if window is not None}
+        if len(widths) > 1 or any(isinstance(width, tuple) for width in widths):
+            raise ValueError(f"a config.json of this family has one sliding_window, and no place for {windows}")
+        size = {"sliding_window": widths.pop() + 1 if widths else None}
+        kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
+        on = size["sliding_window"] is not None
+        return size | ({"use_sliding_window": on, "layer_types": kinds} if self.switched else {})
 
 
-def _sizes_json(spec: Spec, architecture: str) -> dict[str, Any]:
-    """Returns the keys that `_sizes` reads, for a config.json to be written."""
-    c = spec.config
-    encoding = rotary(c)
-    trained = trained_length(encoding)
-    return {
-        "architectures": [architecture],
-        **written(c, KEYS),
-        "num_key_value_heads": c.sizes.kv_heads,
-        "head_dim": c.sizes.head_dim,
-        LONGEST: trained,
-        **rope_json(encoding, trained),
-        "tie_word_embeddings": c.tie_embeddings,
-    }
+def last_layers(reader: Reader, fields: Fields) -> list[bool]:
+    """Returns which layers of a Qwen have a window."""
+    first = reader.get(whole(0), "max_window_layers", default=28)
+    return [layer >= first for layer in range(fields["layers"])]
 
 
-def rotary(config: TransformerConfig) -> PositionEncoding:
-    """Returns the RoPE of the first layer that has one, or the encoding of the first layer where none has."""
-    return next((one for one in config.encodings if isinstance(one, RoPE | DualChunk)), config.encodings[0])
+class DualChunks(NamedTuple):
+    """The dual chunks of a Qwen 2.5 with a context of a million tokens, in place of its RoPE."""
+
+    name: str = "dual_chunk_attention_config"
+
+    def read(self, reader: Reader, fields: Fields) -> Fields:
+        """Returns the encoding, the RoPE where the config has no such table."""
+        inside = {name for name in reader.json if name.startswith(f"{self.name}.")}
+        if not inside:
+            return {}
+        sparse = (f"{self.name}.sparse_attention_", f"{self.name}.original_max_position_embeddings")
+        reader.used.update(name for name in inside if name.startswith(sparse))
+        chunk, local = (reader.get(COUNT, f"{self.name}.{name}_size") for name in ("chunk", "local"))
+        return {"encoding": DualChunk.of(fields["encoding"], chunk=chunk, local=local)}
+
+    def write(self, fields: Fields) -> Fields:
+        """Returns the table, if the first layer has dual chunks."""
+        one = fields["encoding"][0]
+        return {self.name: {"chunk_size": one.chunk, "local_size": one.local}} if isinstance(one, DualChunk) else {}
 
 
-def _qwen_windows(read: Reader, layers: int) -> dict[str, Any]:
-    read.must("use_mrope", False)
-    first = read.get(whole(0), "max_window_layers", default=28)
-    return _windows(read, layers, [i >= first for i in range(layers)])
+class LayersWithoutRope(NamedTuple):
+    """The layers of a SmolLM3 that have no encoding, unless the config lists them every fourth."""
 
+    name: str = "no_rope_layers"
 
-def _windows(read: Reader, layers: int, used: list[bool], *, missing: int | None = 4096) -> dict[str, Any]:
-    """Returns the field `window` or `windows` of a config with the key `use_sliding_window`.
+    def read(self, reader: Reader, fields: Fields) -> Fields:
+        """Returns the encoding of each layer."""
+        layers = fields["layers"]
+        every = reader.get(COUNT, "no_rope_layer_interval", default=4)
+        usual = [int((layer + 1) % every != 0) for layer in range(layers)]
+        listed = reader.get(per_layer(layers, 0, 1), self.name, default=usual)
+        return {"encoding": tuple(fields["encoding"] if one else NoPE() for one in listed)}
 
-    Args:
-      read: the config.
-      layers: number of layers.
-      used: which layers have a window where the config does not list `layer_types`.
-      missing: as in `_width`.
-
-    Raises:
-      ValueError: `layer_types` asks for a window, and `use_sliding_window` or `sliding_window` is off.
-    """
-    width = _width(read, missing) if read.get(FLAG, "use_sliding_window", default=False) else None
-    read.skip("sliding_window")
-    kinds = read.get(per_layer(layers, "full_attention", "sliding_attention"), "layer_types", default=None)
-    used = used if kinds is None else [kind == "sliding_attention" for kind in kinds]
-    if width is None and kinds is not None and any(used):
-        raise ValueError(
-            f"{read.owner}: layer_types has sliding_attention, but use_sliding_window or the window is off"
-        )
-    windows: list[Window | None] = [width if one else None for one in used]
-    return {"window": windows[0]} if len(set(windows)) == 1 else {"windows": tuple(windows)}
-
-
-def _width(read: Reader, missing: int | None = 4096) -> int | None:
-    """Returns how many tokens back a layer with a window sees; None is unlimited.
-
-    `sliding_window` in a config counts the token itself, and null is unlimited. A config without the key takes
-    `missing`, the default of its class in transformers.
-    """
-    width = read.get(COUNT, "sliding_window", default=None if "sliding_window" in read.json else missing)
-    return None if width is None else width - 1
-
-
-def _windows_json(config: TransformerConfig) -> dict[str, Any]:
-    """Returns the keys that `_windows` reads. Raises ValueError for windows of more than one width."""
-    windows = config.layer_windows
-    widths = {window for window in windows if isinstance(window, int)}
-    if len(widths) > 1 or any(isinstance(window, tuple) for window in windows):
-        raise ValueError(f"a config.json of this family has one sliding_window, and no place for {windows}")
-    if not widths:
-        return {"use_sliding_window": False, "sliding_window": None}
-    kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
-    return {"use_sliding_window": True, "sliding_window": widths.pop() + 1, "layer_types": kinds}
+    def write(self, fields: Fields) -> Fields:
+        """Returns the list of layers, 1 where one has RoPE."""
+        return {self.name: [int(isinstance(one, RoPE)) for one in fields["encoding"]]}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -253,13 +158,75 @@ def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
     ]
 
 
-def _family(model_type: str, config: Callable[[Json], Spec], to_json: Callable[[Spec], dict[str, Any]]) -> Architecture:
-    ignored = (r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
-    return Architecture(model_type, config, to_json, weights, prefix="model.", ignored=ignored)
+def family(
+    model_type: str,
+    name: str,
+    *parts: Part,
+    theta: float = 10_000.0,
+    defaults: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    unused: tuple[str, ...] = (),
+) -> Architecture:
+    """Returns a family with the keys and weights of LLaMA, and what it has of its own.
+
+    Args:
+      model_type, name: as in config.json, and the class in transformers.
+      parts: keys beside those of LLaMA.
+      theta: default of the base of RoPE.
+      defaults: of keys of LLaMA, by field, where they are other ones.
+      fixed, unused: as in `Architecture`.
+    """
+    keys = tuple(one._replace(default=(defaults or {}).get(one.field, one.default)) for one in KEYS)
+    return Architecture(
+        model_type=model_type,
+        keys=(*keys, Rope(theta), *parts),
+        fixed={"norm": "rms", **(fixed or {})},
+        written={"architectures": [name]},
+        unused=unused,
+        weights=weights,
+        prefix="model.",
+        ignored=(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
+    )
 
 
-LLAMA = _family("llama", llama, llama_json)
-MISTRAL = _family("mistral", mistral, mistral_json)
-QWEN2 = _family("qwen2", qwen2, qwen2_json)
-QWEN3 = _family("qwen3", qwen3, qwen3_json)
-SMOLLM3 = _family("smollm3", smollm3, smollm3_json)
+LLAMA = family(
+    "llama",
+    "LlamaForCausalLM",
+    *BIASES,
+    must("rope_interleaved", False),
+    defaults={"kv_heads": heads},  # the first release had no key of their number
+)
+MISTRAL = family(
+    "mistral",
+    "MistralForCausalLM",
+    Windows(lambda reader, fields: [True] * fields["layers"], switched=False),
+    fixed={"bias": False},
+)
+QWEN2 = family(
+    "qwen2",
+    "Qwen2ForCausalLM",
+    DualChunks(),
+    Windows(last_layers),
+    must("use_mrope", False),
+    fixed={"bias": True, "attention_output_bias": False, "feed_forward_bias": False},
+)
+QWEN3 = family(
+    "qwen3",
+    "Qwen3ForCausalLM",
+    BIAS,
+    Windows(last_layers),
+    must("use_mrope", False),
+    key("qk_norm_epsilon", "rms_norm_eps", POSITIVE, 1e-6),
+    defaults={"head_dim": 128},
+    fixed={"feed_forward_bias": False, "qk_norm": True},
+)
+SMOLLM3 = family(
+    "smollm3",
+    "SmolLM3ForCausalLM",
+    *BIASES,
+    LayersWithoutRope(),
+    Windows(lambda reader, fields: [isinstance(one, NoPE) for one in fields["encoding"]], missing=None),
+    theta=2_000_000.0,
+    defaults={"tie_embeddings": True},
+    unused=("max_window_layers",),  # Qwen's key; here the layers without RoPE have the window
+)

@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax import safety
-from attnjax.models.base import Spec, Weight
-from attnjax.models.config_json import differences
+from attnjax.models.base import Spec, Weight, resolved
+from attnjax.models.encodings_json import LONGEST
 from attnjax.models.files import ModelError, read_bytes
 from attnjax.models.loading import CONFIG, Loaded
 from attnjax.models.matching import groups
 from attnjax.models.param_paths import abstract, dotted, parameters
-from attnjax.models.rotary_json import LONGEST
 from attnjax.models.tensors import SINGLE, write_file
 
 TEXT = 64 * 2**20
@@ -40,6 +39,11 @@ COMPANIONS = (
     "chat_template.jinja",
 )
 """Files that belong to a model, and are copied unchanged."""
+RUN_FIELDS = (
+    *("dtype", "param_dtype", "implementation", "embed_std", "kernel_std", "residual_start"),
+    *("attention_dropout", "residual_dropout", "embedding_dropout", "remat", "scan_layers"),
+)
+"""Fields of `TransformerConfig` that describe a run, not a model."""
 SPECIAL = "_token_id"
 """The end of every key of config.json that names a special token."""
 
@@ -139,6 +143,19 @@ def described(loaded: Loaded, dtype: str | None = None) -> dict[str, Any]:
     return table
 
 
+def differences(one: Spec, other: Spec) -> list[str]:
+    """Returns the fields by which the numbers of two specs differ; dtypes, dropout and the like describe a run, not a model."""
+    found = [] if one.head == other.head else ["head"]
+    for mine, theirs in ((one, other), (_encoder(one), _encoder(other))):
+        fields, others = resolved(mine), resolved(theirs)
+        found += [name for name in fields if name not in RUN_FIELDS and fields[name] != others[name]]
+    return list(dict.fromkeys(found))
+
+
+def _encoder(spec: Spec) -> Spec:
+    return spec if spec.encoder is None else Spec(spec.encoder)
+
+
 def _changed(loaded: Loaded) -> dict[str, Any]:
     """Returns the config.json of a spec that is another than that of the config.json that was read.
 
@@ -146,7 +163,7 @@ def _changed(loaded: Loaded) -> dict[str, Any]:
     generation_config.json. So is the trained length, unless the spec fixes it (learned positions, dynamic NTK).
     """
     family, kept = loaded.architecture, {}
-    table = {"model_type": family.model_type, **family.to_json(loaded.spec)}
+    table = family.to_json(loaded.spec)
     if loaded.json:
         table = {name: value for name, value in table.items() if not name.endswith(SPECIAL)}
         kept = {name: value for name, value in loaded.json.items() if name.endswith(SPECIAL) or name == "seq_length"}

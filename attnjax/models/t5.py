@@ -8,16 +8,15 @@ norm of each stack; the modules do not. Without dropout, as in inference, the nu
 """
 
 import dataclasses
-from typing import Any
 
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Json, Path, Spec, Weight, encoder_decoder
-from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
+from attnjax.models.base import Architecture, Path, Spec, Weight, encoder_decoder, resolved
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Fields, choice, key
 from attnjax.modules import TransformerConfig
 from attnjax.modules.block import GATED
 from attnjax.positions import T5Bias
 
-FEED_FORWARD = choice(**{"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu", "gelu": "gelu"})
+FEED_FORWARD = choice("relu", "gelu", **{"gated-gelu": "geglu", "gated-silu": "swiglu"})
 KEYS = (
     key("vocab", "vocab_size", COUNT),
     key("model", "d_model", COUNT, ..., "hidden_size"),
@@ -26,77 +25,45 @@ KEYS = (
     key("activation", "feed_forward_proj", FEED_FORWARD, "relu"),
     key("norm_epsilon", "layer_norm_epsilon", POSITIVE, 1e-6),
     key("residual_dropout", "dropout_rate", SHARE, 0.1),
+    key("attention_dropout", "dropout_rate", SHARE, 0.1),
+    key("encoder_layers", "num_layers", DEPTH, ..., "num_hidden_layers"),
+    key("layers", "num_decoder_layers", DEPTH, lambda fields: fields["encoder_layers"]),
+    key("head_dim", "d_kv", COUNT, ..., "head_dim"),
+    key("buckets", "relative_attention_num_buckets", COUNT, 32),
+    key("max_distance", "relative_attention_max_distance", COUNT, 128),
+    key("tie_embeddings", "tie_word_embeddings", FLAG, True),
+    key("scaled", "scale_decoder_outputs", FLAG, None),
 )
 TABLE = "relative_attention_bias.weight"
 OUTPUT = "lm_head.weight"
 
 
-def config(json: Json) -> Spec:
-    """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
-    read = Reader("t5", json)
-    fields = read.fields(KEYS)
-    layers = read.get(DEPTH, "num_layers", "num_hidden_layers")
-    tie, scaled = _output(read)
-    read.must("is_gated_act", fields["activation"] in GATED)
-    read.skip("dense_act_fn", "n_positions")
-    bias = T5Bias(
-        buckets=read.get(COUNT, "relative_attention_num_buckets", default=32),
-        max_distance=read.get(COUNT, "relative_attention_max_distance", default=128),
-    )
-    decoder = TransformerConfig(
-        **fields,
-        layers=read.get(DEPTH, "num_decoder_layers", default=layers),
-        head_dim=read.get(COUNT, "d_kv", "head_dim"),
-        norm="rms",
-        encoding=bias,
-        share_encoding=True,
-        bias=False,
-        scale=1.0,
-        tie_embeddings=tie,
-        logits_scale=fields["model"] ** -0.5 if scaled else 1.0,
-        attention_dropout=fields["residual_dropout"],
-    )
-    read.finish()
-    both_sides = dataclasses.replace(bias, bidirectional=True)
-    return Spec(decoder, dataclasses.replace(decoder, layers=layers, encoding=both_sides))
-
-
-def _output(read: Reader) -> tuple[bool, bool]:
-    """Returns whether embeddings are tied, and whether logits are scaled, which is the same unless the config says so.
+def spec(fields: Fields) -> Spec:
+    """Returns the spec. Logits are scaled where the embeddings are tied, unless the config says otherwise.
 
     transformers 5 writes tie_word_embeddings=true whether or not the files hold an output matrix, and marks v1.1 by
     scale_decoder_outputs=false. Such a config is ambiguous, and raises ValueError.
     """
-    tie = read.get(FLAG, "tie_word_embeddings", default=True)
-    scaled = read.get(FLAG, "scale_decoder_outputs", default=None)
-    if tie and scaled is False:
+    scaled, layers = fields.pop("scaled"), fields.pop("encoder_layers")
+    bias = T5Bias(fields.pop("buckets"), fields.pop("max_distance"))
+    if fields["tie_embeddings"] and scaled is False:
         raise ValueError(
             "t5: config.json has tie_word_embeddings=true and scale_decoder_outputs=false, which transformers 5 writes of "
             "T5 v1.1 although its files have an lm_head.weight; write tie_word_embeddings=false if this one has"
         )
-    return tie, tie if scaled is None else scaled
+    factor = fields["model"] ** -0.5 if (fields["tie_embeddings"] if scaled is None else scaled) else 1.0
+    decoder = TransformerConfig(**fields, encoding=bias, logits_scale=factor)
+    both_sides = dataclasses.replace(bias, bidirectional=True)
+    return Spec(decoder, dataclasses.replace(decoder, layers=layers, encoding=both_sides))
 
 
-def to_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a spec."""
-    c, encoder, bias = spec.config, spec.encoder, spec.config.encoding
+def fields_of(spec: Spec) -> Fields:
+    """Returns the fields of the decoder, and those that T5 alone has. Raises ValueError for another encoding."""
+    encoder, bias = spec.encoder, spec.config.encodings[0]
     if encoder is None or not isinstance(bias, T5Bias):
-        raise ValueError(
-            f"a config.json of t5 needs an encoder, a decoder and T5Bias, got {bias} and encoder {encoder}"
-        )
-    return {
-        "architectures": ["T5ForConditionalGeneration"],
-        "is_encoder_decoder": True,
-        **written(c, KEYS),
-        "num_layers": encoder.layers,
-        "num_decoder_layers": c.layers,
-        "d_kv": c.sizes.head_dim,
-        "relative_attention_num_buckets": bias.buckets,
-        "relative_attention_max_distance": bias.max_distance,
-        "tie_word_embeddings": c.tie_embeddings,
-        "pad_token_id": 0,
-        "decoder_start_token_id": 0,
-    }
+        raise ValueError(f"a config.json of t5 needs an encoder, a decoder and T5Bias, got {bias}")
+    own = {"buckets": bias.buckets, "max_distance": bias.max_distance, "encoder_layers": encoder.layers}
+    return resolved(spec) | own | {"scaled": spec.config.logits_scale != 1.0}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -139,8 +106,17 @@ def _feed_forward(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
 
 T5 = Architecture(
     model_type="t5",
-    config=config,
-    to_json=to_json,
+    written={
+        "architectures": ["T5ForConditionalGeneration"],
+        "is_encoder_decoder": True,
+        "pad_token_id": 0,
+        "decoder_start_token_id": 0,
+    },
+    keys=KEYS,
+    fixed={"norm": "rms", "share_encoding": True, "bias": False, "scale": 1.0},
+    unused=("is_gated_act", "dense_act_fn", "n_positions"),
+    spec=spec,
+    fields=fields_of,
     weights=weights,
     build=encoder_decoder,
     ignored=(

@@ -6,11 +6,10 @@ Its weights were not published. Names and fused matrices of tensors are those of
 """
 
 import dataclasses
-from typing import Any
 
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Json, Path, Spec, Weight, encoder_decoder
-from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
+from attnjax.models.base import Architecture, Path, Spec, Weight, encoder_decoder, resolved
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Fields, choice, key, must
 from attnjax.modules import TransformerConfig
 from attnjax.positions import Sinusoidal
 
@@ -20,33 +19,27 @@ KEYS = (
     key("layers", "num_decoder_layers", DEPTH, 6),
     key("heads", "nhead", COUNT, 8),
     key("hidden", "dim_feedforward", COUNT, 2048),
-    key("activation", "activation", choice(relu="relu", gelu="gelu"), "relu"),
+    key("activation", "activation", choice("relu", "gelu"), "relu"),
     key("norm_epsilon", "layer_norm_eps", POSITIVE, 1e-6),
     key("bias", "attention_bias", FLAG, False),
     key("tie_embeddings", "tie_word_embeddings", FLAG, True),
     key("residual_dropout", "dropout", SHARE, 0.1),
+    key("encoder_layers", "num_encoder_layers", DEPTH, 6),
+    must("norm_first", False),  # pre-norm has a final norm in PyTorch
 )
 
 
-def config(json: Json) -> Spec:
-    """Returns the spec of a config.json. Raises ValueError for pre-norm, which needs a final norm in PyTorch."""
-    read = Reader("transformer", json)
-    read.must("norm_first", False)
-    fixed: dict[str, Any] = {
-        "norm_position": "post",
-        "encoding": Sinusoidal(),
-        "feed_forward_bias": True,
-        "embed_scale": True,
-    }
-    decoder = TransformerConfig(**read.fields(KEYS), **fixed)
-    layers = read.get(DEPTH, "num_encoder_layers", default=6)
-    read.finish()
+def spec(fields: Fields) -> Spec:
+    """Returns the spec."""
+    layers = fields.pop("encoder_layers")
+    decoder = TransformerConfig(**fields)
     return Spec(decoder, dataclasses.replace(decoder, layers=layers))
 
 
-def to_json(spec: Spec) -> dict[str, Any]:
-    """Returns the config.json of a spec."""
-    return {**written(spec.config, KEYS), "num_encoder_layers": 0 if spec.encoder is None else spec.encoder.layers}
+def fields_of(spec: Spec) -> Fields:
+    """Returns the fields of the decoder, and the number of layers of the encoder."""
+    assert spec.encoder is not None
+    return resolved(spec) | {"encoder_layers": spec.encoder.layers}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -81,8 +74,10 @@ def _attention(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
 
 TRANSFORMER = Architecture(
     model_type="transformer",
-    config=config,
-    to_json=to_json,
+    keys=KEYS,
+    fixed={"norm_position": "post", "encoding": Sinusoidal(), "feed_forward_bias": True, "embed_scale": True},
+    spec=spec,
+    fields=fields_of,
     weights=weights,
     build=encoder_decoder,
 )

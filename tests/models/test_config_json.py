@@ -1,6 +1,5 @@
 """What a config.json may say: both styles of rotary parameters, what comes back, and what is refused."""
 
-import dataclasses
 import json
 import pathlib
 
@@ -59,14 +58,13 @@ SCALINGS = {
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3"])
-def test_both_styles_of_rotary_parameters(model_type, kind):
+def test_both_styles_of_rotary_parameters(kind):
     rule, scaling = SCALINGS[kind]
     expected = RoPE(theta=500.0, scaling=scaling)
     old = {"rope_theta": 500.0, "rope_scaling": {"rope_type": kind, **rule}}
     older = {"rope_theta": 500.0, "rope_scaling": {"type": kind, **rule}}
     new = {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **rule}}
-    assert [encoding(model_type, **fields) for fields in (old, older, new)] == [expected] * 3
+    assert [encoding(**fields) for fields in (old, older, new)] == [expected] * 3
 
 
 @pytest.mark.parametrize("given", [None, 1.25])
@@ -76,8 +74,7 @@ def test_a_longrope_comes_back_with_or_without_its_factor(model_type, factor, gi
     scaling = LongRoPE((1.0, 1.5, 2.0, 3.0), (2.0, 3.5, 4.0, 5.0), 32, given, factor)
     one = with_fields(spec(model_type), encoding=RoPE(scaling=scaling))
     found = MODELS[model_type].config(saved(model_type, one)).config.encodings[0]
-    assert found == RoPE(scaling=dataclasses.replace(scaling, factor=factor or 1.0))
-    assert found.scaling.gain == scaling.gain
+    assert found == RoPE(scaling=scaling)
 
 
 def test_rotary_parameters_of_gpt_neox():
@@ -85,7 +82,7 @@ def test_rotary_parameters_of_gpt_neox():
     # Releases of transformers 4 save the new keys beside the old ones.
     for fields in (old, {"rope_parameters": {"rope_type": "default", **new}}, {**old, **new}):
         assert encoding("gpt_neox", **fields) == RoPE(theta=500.0, fraction=0.5)
-    with pytest.raises(ValueError, match="rotary_pct and partial_rotary_factor are one thing, but config.json has"):
+    with pytest.raises(ValueError, match="rotary_pct and partial_rotary_factor are one thing"):
         encoding("gpt_neox", rotary_pct=0.25, partial_rotary_factor=0.5)
     assert encoding("gpt_neox") == RoPE(fraction=0.25)
 
@@ -144,10 +141,10 @@ def test_the_first_t5_scales_its_logits():
 
 REFUSED = [
     ("llama", {"rope_scaling": {"rope_type": "su"}}, "rope_type .*'su'"),
-    ("llama", {"rope_scaling": {"type": "yarn"}}, "rope_scaling: config.json lacks factor"),
-    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "what": 1}}, "not known here.*: what"),
-    ("llama", {"rope_scaling": {"type": "linear", "rope_type": "yarn"}}, "rope_type and type"),
-    ("llama", {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5.0}}, "10000.0, but 5.0"),
+    ("llama", {"rope_scaling": {"type": "yarn"}}, "lacks rope_scaling.factor"),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "what": 1}}, "not known here.*: rope_scaling.what"),
+    ("llama", {"rope_scaling": {"type": "linear", "rope_type": "yarn"}}, "rope_type and rope_scaling.type"),
+    ("llama", {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5.0}}, r"\[10000.0, 5.0\]"),
     ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2, ORIGINAL: 8}}, "64, got 8"),
     ("llama", {"hidden_act": "relu"}, "hidden_act .*silu.*'relu'"),
     ("llama", {"hidden_size": "16"}, r"hidden_size .* 1\.\.2147483647, config.json has '16'"),
@@ -163,7 +160,7 @@ REFUSED = [
     ("gpt2", {"n_embd": 16, "hidden_size": 8}, r"n_embd and hidden_size .*\[16, 8\]"),
     ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type .* 'absolute'"),
     ("bert", {"architectures": ["BertForTokenClassification"]}, "architectures .* BertForMaskedLM"),
-    ("bloom", {"n_inner": 5}, "n_inner .* 64 .* 5"),
+    ("bloom", {"n_inner": 5}, "n_inner .* 64, .* 5"),
     ("gpt_neox", {"rotary_pct": 0.4}, "rotary_pct=0.4 of a head of 8"),
     ("t5", {"feed_forward_proj": "gated-relu"}, "feed_forward_proj .* gated-gelu"),
     ("t5", {"tie_word_embeddings": True, "scale_decoder_outputs": False}, "write tie_word_embeddings=false"),
@@ -181,10 +178,10 @@ INEXPRESSIBLE = [
     ("llama", {"encoding": ALiBi()}, "no place for ALiBi"),
     ("llama", {"encoding": RoPE(scaling=NTKAware(2.0))}, "no place for NTKAware"),
     ("llama", {"qk_norm": True}, "qk_norm, qk_norm_epsilon would be read back as something else"),
-    ("llama", {"windows": (3, 4)}, "cannot say this: window would be read back"),
+    ("llama", {"windows": (3, 4)}, "cannot say this: windows would be read back"),
     ("qwen2", {"windows": (3, 4)}, "one sliding_window"),
     ("gpt2", {"activation": "swiglu"}, "activation would be read back"),
-    ("gpt2", {"encoding": NoPE()}, "a config.json of gpt2 has no place for NoPE"),
+    ("gpt2", {"encoding": NoPE()}, "no place for NoPE"),
     ("bloom", {"encoding": NoPE()}, "encoding would be read back"),
     ("t5", {"scale": None}, "scale would be read back"),
 ]
@@ -209,7 +206,7 @@ def test_dual_chunks_of_qwen_are_read_and_written():
     found = spec("qwen2", rope_theta=1e7, dual_chunk_attention_config=chunks)
     assert found.config.encoding == DualChunk(theta=1e7, chunk=262144, local=8192)
     assert MODELS["qwen2"].config(saved("qwen2", found)) == found
-    with pytest.raises(ValueError, match="dual_chunk_attention_config: config.json has keys .* what"):
+    with pytest.raises(ValueError, match="keys that are not known here.* dual_chunk_attention_config.what"):
         spec("qwen2", dual_chunk_attention_config={**chunks, "what": 1})
     with pytest.raises(ValueError, match="keys that are not known here.* dual_chunk_attention_config"):
         spec("qwen3", dual_chunk_attention_config=chunks)

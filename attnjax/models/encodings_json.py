@@ -1,0 +1,147 @@
+"""Parts of a config.json that say an encoding: learned positions, and RoPE with its context scalings in one of two styles:
+
+    "rope_theta": 1e4, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, ...}      transformers 4; written here
+    "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, ...}   transformers 5
+
+The rules are those of `modeling_rope_utils` in Hugging Face transformers 5. An unknown scaling is an error.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+from attnjax.models.config_json import COUNT, FLAG, NUMBERS, POSITIVE, Fields, Key, Reader, choice
+from attnjax.positions import DualChunk, DynamicNTK, Learned, Llama3, LongRoPE, PositionInterpolation, RoPE, YaRN
+from attnjax.positions.scaling import Scaling
+
+ORIGINAL = "original_max_position_embeddings"
+LONGEST = "max_position_embeddings"
+TRAINED = 2048
+"""`max_position_embeddings` of a config.json that is made from a spec, which does not say the trained length.
+
+No logits depend on it, but reading past the trained length does. `save` puts the number of the config.json that was read in
+its place.
+"""
+
+
+def inner(*names: str) -> tuple[str, ...]:
+    """Returns names of a key in the table of RoPE, in both styles."""
+    return tuple(f"{table}.{name}" for table in ("rope_scaling", "rope_parameters") for name in names)
+
+
+def scaled(field: str, kind: Any, default: Any = ..., name: str = "") -> Key:
+    """Returns a key in the table of RoPE that is a field of a scaling, by the same name unless given."""
+    return Key(field, inner(name or field), kind, default)
+
+
+FACTOR = scaled("factor", POSITIVE)
+LENGTH = Key("original_length", (*inner(ORIGINAL), ORIGINAL), COUNT, lambda fields: fields["trained"] or ...)
+GAIN = scaled("attention_factor", POSITIVE, None)
+BETAS = (scaled("beta_fast", POSITIVE, 32.0), scaled("beta_slow", POSITIVE, 1.0))
+SCALINGS: dict[str, tuple[Any, tuple[Key, ...]]] = {
+    "default": (None, ()),
+    "linear": (PositionInterpolation, (FACTOR,)),
+    "dynamic": (DynamicNTK, (FACTOR, LENGTH)),
+    "yarn": (YaRN, (FACTOR, LENGTH, *BETAS, GAIN, scaled("truncate", FLAG, True))),
+    "llama3": (Llama3, (FACTOR, LENGTH, scaled("low_freq_factor", POSITIVE), scaled("high_freq_factor", POSITIVE))),
+    "longrope": (
+        LongRoPE,
+        (
+            LENGTH,
+            scaled("short_factors", NUMBERS, name="short_factor"),
+            scaled("long_factors", NUMBERS, name="long_factor"),
+            GAIN,
+            scaled("factor", POSITIVE, None),
+        ),
+    ),
+}
+"""Kinds of scaling by their name in config.json: the class, and a key for each of its fields."""
+
+
+class Rope(NamedTuple):
+    """The encoding of a family with RoPE. Writing takes the first layer with RoPE or dual chunks.
+
+    Attributes:
+      theta: default of the base.
+      fraction: default of the fraction of channels that is rotated.
+      names: the family's own keys of the base and of the fraction, beside those of others.
+    """
+
+    theta: float = 10_000.0
+    fraction: float = 1.0
+    names: tuple[str, str] = ("rope_theta", "partial_rotary_factor")
+
+    def read(self, reader: Reader, fields: Fields) -> Fields:
+        """Returns the RoPE. Raises ValueError for an unknown kind of scaling, and for a value out of range."""
+        base, share = (
+            reader.get(POSITIVE, *dict.fromkeys((name, usual, *inner(usual))), default=default)
+            for name, usual, default in zip(self.names, ("rope_theta", "partial_rotary_factor"), self[:2], strict=True)
+        )
+        kind = reader.get(choice(*SCALINGS), *inner("rope_type", "type"), default="default")
+        trained = reader.get(COUNT, LONGEST, default=None)
+        return {"encoding": RoPE(theta=base, fraction=share, scaling=_scaling(reader, kind, trained))}
+
+    def write(self, fields: Fields) -> Fields:
+        """Returns the keys of base, fraction, trained length and scaling."""
+        encodings = fields["encoding"]
+        one = next((one for one in encodings if isinstance(one, RoPE | DualChunk)), encodings[0])
+        if not isinstance(one, RoPE | DualChunk):
+            raise ValueError(f"a config.json of this family has no place for {one}")
+        share = {self.names[1]: one.fraction} if self.fraction != 1.0 and isinstance(one, RoPE) else {}
+        return {self.names[0]: one.theta, **share, **_written(one.scaling)}
+
+
+def _scaling(reader: Reader, kind: str, trained: int | None) -> Scaling | None:
+    make, keys = SCALINGS[kind]
+    reader.used.update(LENGTH.names)
+    if make is None:
+        return None
+    found: Fields = {"trained": trained}
+    for one in keys:
+        found |= one.read(reader, found)
+    del found["trained"]
+    if kind == "dynamic" and found["original_length"] != trained:
+        raise ValueError(
+            f"{reader.owner}: {ORIGINAL} must be max_position_embeddings={trained}, got {found['original_length']}"
+        )
+    if kind == "yarn":
+        # Some releases give the attention factor as a ratio.
+        above, below = (reader.get(POSITIVE, *inner(name), default=None) for name in ("mscale", "mscale_all_dim"))
+        if found["attention_factor"] is None and above is not None and below is not None:
+            grown = math.log(found["factor"])
+            found["attention_factor"] = (0.1 * above * grown + 1) / (0.1 * below * grown + 1)
+    if kind == "longrope":
+        found |= {name: tuple(map(float, found[name])) for name in ("short_factors", "long_factors")}
+        if found["factor"] is None and trained is not None and trained > found["original_length"]:
+            found["factor"] = trained / found["original_length"]
+    return make(**found)
+
+
+def _written(scaling: Scaling | None) -> Fields:
+    """Returns the keys of a scaling and of the trained length, which is that of the scaling where it fixes one."""
+    kind = next((kind for kind, (made, _) in SCALINGS.items() if made is not None and type(scaling) is made), "default")
+    if scaling is not None and kind == "default":
+        raise ValueError(f"a config.json has no place for {scaling}")
+    table: Fields = {"rope_type": kind}
+    for one in SCALINGS[kind][1]:
+        value = getattr(scaling, one.field)
+        if value is not None:
+            table[one.names[0].partition(".")[2]] = list(value) if isinstance(value, tuple) else value
+    fixed = isinstance(scaling, DynamicNTK | LongRoPE)
+    return {LONGEST: table.get(ORIGINAL, TRAINED) if fixed else TRAINED} | ({"rope_scaling": table} if scaling else {})
+
+
+class LearnedPositions(NamedTuple):
+    """The encoding of a family with a learned table: the key of its length, and older names."""
+
+    names: tuple[str, ...] = (LONGEST,)
+
+    def read(self, reader: Reader, fields: Fields) -> Fields:
+        """Returns the table."""
+        return {"encoding": Learned(reader.get(COUNT, *self.names))}
+
+    def write(self, fields: Fields) -> Fields:
+        """Returns the key of the length."""
+        one = fields["encoding"][0]
+        if not isinstance(one, Learned):
+            raise ValueError(f"a config.json of this family has no place for {one}")
+        return {self.names[0]: one.length}
