@@ -40,7 +40,6 @@ TABLES = {
     "ENCODINGS",
     "EXTENSIONS",
     "FAMILIES",
-    "METHODS",
     "MODELS",
     "SCALINGS",
     "SUITES",

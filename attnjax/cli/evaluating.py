@@ -3,7 +3,6 @@
 import argparse
 import json
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 from attnjax.cli.compilation_cache import keep_programs
@@ -16,17 +15,17 @@ from attnjax.sweep.find import RUNS
 
 LENGTHS = (1024, 2048, 4096)
 """What is measured unless lengths are given; of a run with a task of its own, the lengths of its tests."""
-OF_TEXTS = (("tasks", None), ("perplexity", None), ("extend", None), ("suite", None), ("seed", 0))
+OF_TEXTS = (("tasks", None), ("perplexity", None), ("extend", None), ("seed", 0))
 """Options about texts, with what they are where they are not given."""
 Rows = list[dict[str, Any]]
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    """`attnjax evaluate MODEL_OR_RUN --suite long --lengths 1k,2k,4k`."""
+    """`attnjax evaluate MODEL_OR_RUN --lengths 1k,2k,4k`."""
     import_modules(arguments.imports)
     _check_options(arguments)
     keep_programs()
-    from attnjax.evaluation import suite, tables, text_model
+    from attnjax.evaluation import suite, text_model
     from attnjax.tasks import Text
     from attnjax.train.loop import make_task
 
@@ -38,37 +37,38 @@ def evaluate(arguments: argparse.Namespace) -> int:
     else:
         _refuse_text_options(arguments)
         rows = suite.own_task(place, arguments.lengths or read_config(place).evaluate.lengths, arguments.samples)
-        told = [f"{place.name} on its own task:\n\n{tables.table(rows)}"]
+        told = [f"{place.name} on its own task:\n\n{suite.table(rows)}"]
     name = place.name if arguments.extend is None else f"{place.name}-{arguments.extend}"
     return _write(arguments.out or pathlib.Path("evaluated") / name, "\n\n".join(told), rows)
 
 
 def _of_texts(arguments: argparse.Namespace, place: pathlib.Path) -> tuple[list[str], Rows]:
     """Returns the tables and rows of a model that reads texts."""
-    from attnjax.evaluation import perplexity, sources, suite, tables, text_model
+    from attnjax.evaluation import perplexity, suite, text_model
 
-    subject = text_model.of_folder(place) if text_model.is_published(place) else text_model.of_run(place)
-    text, part, lengths, source = None, "", arguments.lengths or LENGTHS, arguments.perplexity
-    if source is not None:
-        data, part = sources.read_source(source, subject.trained_on)
+    subject, lengths, text = text_model.load(place), arguments.lengths or LENGTHS, None
+    part = ""
+    if arguments.perplexity is not None:
+        data, part = perplexity.read_source(arguments.perplexity, subject.trained_on)
         text = perplexity.tokens_of(subject, data)
     if arguments.extend is not None:
         options = {key: read_value(value, Any) for key, value in map(split_override, arguments.option)}
-        options |= {"trained": arguments.trained, "search": _searched_on(arguments, subject)}
-        subject = text_model.read_past(subject, arguments.extend, max(lengths), **options)
+        subject = text_model.read_past(subject, arguments.extend, max(lengths), trained=arguments.trained, **options)
     told, rows = [], []
-    if text is None or arguments.suite or arguments.tasks:
-        tasks = arguments.tasks or tuple(suite.TASKS)
-        scores = suite.evaluate(subject, lengths, tasks, number=arguments.samples, seed=arguments.seed)
-        rows += [{key: value for key, value in vars(one).items() if value not in (None, "")} for one in scores]
-        told.append(tables.suite_table(subject.name, scores, rows))
+    if text is None or arguments.tasks:
+        rows += suite.evaluate(
+            subject, lengths, arguments.tasks or tuple(suite.TASKS), number=arguments.samples, seed=arguments.seed
+        )
+        told.append(suite.suite_table(subject.name, rows))
     if text is not None:
-        every = arguments.bos == "every"
-        measured = [perplexity.at_length(subject, text, length, arguments.stride, every) for length in lengths]
-        title = f"Perplexity of {source} under {subject.name}{part and ': '}{part}.\n"
-        told.append("\n".join([title, tables.table(measured), *perplexity.told_before(text, each_window=every)]))
+        options = {"stride": arguments.stride, "each_window": arguments.bos == "every"}
+        measured = [perplexity.at_length(subject, text, length, **options) for length in lengths]
+        title = f"Perplexity of {arguments.perplexity} under {subject.name}{part and ': '}{part}.\n"
+        told.append(f"{title}\n{suite.table(measured)}")
         rows += measured
-    tables.check_measured(rows)
+    if all("problem" in row for row in rows):
+        reasons = "; ".join(dict.fromkeys(row["problem"] for row in rows))
+        raise ValueError(f"nothing could be measured: {reasons}")
     return [*told, *([subject.note] if subject.note else [])], rows
 
 
@@ -80,35 +80,11 @@ def _check_options(arguments: argparse.Namespace) -> None:
     smallest = min(arguments.lengths or LENGTHS)
     if arguments.stride is not None and arguments.stride >= smallest:
         raise ValueError(f"--stride must be below every length, the smallest is {smallest}, got {arguments.stride}")
-    for name in ("option", "trained", "search"):
+    for name in ("option", "trained"):
         if getattr(arguments, name) and arguments.extend is None:
             raise ValueError(f"--{name} needs --extend NAME")
-    method = (arguments.extend or "").partition("+")[0]
     if arguments.extend is not None:
-        check_name("--extend", method, EXTENSION_NAMES)
-    if arguments.search is not None and method != "longrope":
-        raise ValueError(f"--search is for the factors of --extend longrope, got --extend {method}")
-    if arguments.search is not None and any(one.startswith("factors=") for one in arguments.option):
-        raise ValueError("--search finds the factors of longrope, and --option factors gives them: say one of the two")
-
-
-def _searched_on(arguments: argparse.Namespace, subject: Any) -> Sequence[int] | None:
-    """Returns the tokens by which factors of LongRoPE are searched; None without --search.
-
-    Raises ValueError for the text that is measured, whose perplexity the factors would be fitted to.
-    """
-    if arguments.search is None:
-        return None
-    from attnjax.evaluation import perplexity, sources
-
-    measured = arguments.perplexity
-    data, _ = sources.read_source(arguments.search, subject.trained_on, "train")
-    if measured is not None and sources.overlap(arguments.search, measured, subject.trained_on):
-        raise ValueError(
-            f"--search must be another text than --perplexity, whose numbers it would be fitted to: {measured}"
-        )
-    found = perplexity.tokens_of(subject, data)
-    return [*found.before, *found.ids]
+        check_name("--extend", arguments.extend.partition("+")[0], EXTENSION_NAMES)
 
 
 def _refuse_text_options(arguments: argparse.Namespace) -> None:

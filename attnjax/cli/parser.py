@@ -151,14 +151,13 @@ def _add_evaluate(verb: _Verb) -> None:
         "evaluate",
         evaluating.evaluate,
         "measure a trained run or a published model past its training length, on tasks of RULER or a text",
-        "evaluate models/smollm --suite long --lengths 1k,2k,4k",
+        "evaluate models/smollm --lengths 1k,2k,4k",
         "evaluate stdlib_lm/rope/0 --lengths 512,1k --tasks niah_single_1,fwe",
         "evaluate models/gpt2 --perplexity book.txt --lengths 512,1k --stride 256",
         "evaluate models/pythia-70m --lengths 2k,4k,8k --extend rerope+log_n --option window=256",
     )
     add = evaluate.add_argument
     add("model", metavar="MODEL_OR_RUN", help="a folder with config.json and safetensors, or a run as for `explore`")
-    add("--suite", choices=tuple(SUITES), help="the tasks; default: long, unless --perplexity is given")
     text = "lengths in tokens (bytes for runs on text), the answer included; k is 1024; default: 1k,2k,4k, or the run's"
     add("--lengths", type=types.lengths, metavar="N,...", help=text)
     add("--tasks", type=types.words, metavar="NAME,...", help=f"some of {', '.join(SUITES['long'])}; default: all")
@@ -170,9 +169,7 @@ def _add_evaluate(verb: _Verb) -> None:
     add("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
     text = "the trained length for --extend, where config.json does not say it or to try another"
     add("--trained", type=types.count, metavar="L", help=text)
-    text = "search the factors of --extend longrope on another text: a file, a folder or stdlib"
-    add("--search", metavar="TEXT", help=text)
-    text = "perplexity of a text: a file, a folder or stdlib; alone, unless --suite or --tasks is given"
+    text = "perplexity of a text: a file, a folder or stdlib; alone, unless --tasks is given"
     add("--perplexity", metavar="SOURCE", help=text)
     text = "tokens from one window of --perplexity to the next, less than every length; default: half the length"
     add("--stride", type=types.count, metavar="N", help=text)

@@ -5,8 +5,19 @@
                documents and counted on the other half, both ways (fixed offsets: Clark et al. 2019, arXiv:1906.04341, table 1)
     chance     the same for a head that attends to all visible keys alike
 
-All three are sums over rows, added up by document first (`count_heads`), because windows of one document are not independent
-samples. Intervals are percentiles of a bootstrap over documents (95 %). A head *beats* the baseline where the interval of the
+The targets are masks [T, S], the keys that a query should attend to, made from the tokens alone (`token_targets`):
+
+    previous_token   j = i - 1                                     next_token   j = i + 1 (encoders)
+    first_token      j = 0 < i
+    same_token       j < i with token j = token i                  the query itself is no target
+    separator        j < i with token j in a given set             newline and space unless given
+    induction        0 < j <= i with token j-1 = token i           what followed an earlier occurrence: Olsson et al. 2022
+                     and j - 1 < i                                 (arXiv:2209.11895)
+
+or by a parser (`linked` of `count_heads`). A row without a target counts nowhere.
+
+All scores are sums over rows, added up by document first, because windows of one document are not independent samples.
+Intervals are percentiles of a bootstrap over documents (95 %). A head *beats* the baseline where the interval of the
 difference, head less baseline paired by document, lies above 0, and that over chance too. What offsets find by definition
 (the previous token, the first) no head can beat there: such a head is one whose interval lies above 1/2, by the "more than
 half of the attention" of Clark et al., section 3.1.
@@ -14,7 +25,6 @@ half of the attention" of Clark et al., section 3.1.
 Letters here: Q patterns, D documents, O offsets.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -23,9 +33,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.evaluation.loaded_model import LoadedModel
-from attnjax.evaluation.weights import POSITIONAL, SEPARATORS, token_targets
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int
 
+SEPARATORS = (ord("\n"), ord(" "))
+POSITIONAL = ("previous_token", "next_token", "first_token")
+"""Patterns that do not depend on the tokens: an offset alone finds their target."""
 RESAMPLES, SEED = 10_000, 2108_13264
 LEAST = 1e-4
 """A smaller gain does not count, because sums of attention in float32 are uncertain by up to this."""
@@ -48,7 +60,7 @@ class Counts(NamedTuple):
     def with_rows(self) -> "Counts":
         """The documents that have a row with a target."""
         kept = self.rows > 0
-        return self._replace(**{name: getattr(self, name)[kept] for name in ("mass", "rows", "hits", "chance")})
+        return Counts._make([*(part[kept] for part in self[:-1]), self.offsets])
 
 
 class HeadScores(NamedTuple):
@@ -69,6 +81,25 @@ class HeadScores(NamedTuple):
     documents: int
 
 
+def token_targets(
+    tokens: Int[np.ndarray, "B T"], separators: tuple[int, ...] = SEPARATORS
+) -> dict[str, Bool[np.ndarray, "B T T"]]:
+    """Returns the targets of every pattern by name."""
+    places = np.arange(tokens.shape[1])
+    i, j = places[None, :, None], places[None, None, :]
+    query, key, before_key = tokens[:, :, None], tokens[:, None, :], np.roll(tokens, 1, axis=1)[:, None, :]
+    found = {
+        "previous_token": j == i - 1,
+        "next_token": j == i + 1,
+        "first_token": (j == 0) & (i > 0),
+        "same_token": (query == key) & (j < i),
+        "separator": np.isin(key, separators) & (j < i),
+        "induction": (before_key == query) & (j > 0) & (j <= i),
+    }
+    shape = (*tokens.shape, tokens.shape[1])
+    return {name: np.broadcast_to(targets, shape) for name, targets in found.items()}
+
+
 def count_heads(
     subject: LoadedModel,
     tokens: Int[np.ndarray, "W T"],
@@ -78,7 +109,7 @@ def count_heads(
     separators: tuple[int, ...] = SEPARATORS,
     batch: int = 16,
 ) -> dict[str, Counts]:
-    """Returns the counts of every pattern of `weights.py`, and of `linked`, whose targets are given, over all windows.
+    """Returns the counts of every pattern of `token_targets`, and of `linked`, whose targets are given, over all windows.
 
     Patterns in the future are left out for a decoder. Raises ValueError for tokens that the subject cannot take, or arrays
     that do not fit together.
@@ -103,9 +134,8 @@ def count_heads(
         weights = subject.weights(jnp.asarray(here))
         parts.append(jax.device_get(count(weights, np.stack([*targets.values()]), visible, keys)))
     found = [np.concatenate(part, axis=1)[:, :W].astype(np.float64) for part in zip(*parts, strict=True)]
-    by_document = functools.partial(_by_document, document=np.asarray(document))
-    one = lambda q: Counts._make([*(by_document(part[q]) for part in found), offsets])
-    return {name: one(q) for q, name in enumerate(names)}
+    of = lambda q: Counts._make([*(_by_document(part[q], document) for part in found), offsets])
+    return {name: of(q) for q, name in enumerate(names)}
 
 
 @jax.jit
@@ -141,15 +171,15 @@ def offset_keys(visible: Bool[np.ndarray, "T T"]) -> tuple[Int[np.ndarray, " O"]
     return offsets, np.clip(places[None, :] - offsets[:, None], first[None, :], last[None, :]).astype(np.int32)
 
 
-def scores(counts: Counts, resamples: int = RESAMPLES) -> HeadScores:
+def scores(counts: Counts) -> HeadScores:
     """Returns scores, baseline and intervals of one pattern. Documents without a row that has a target are left out."""
     counts = counts.with_rows
     D, total = len(counts.rows), counts.rows.sum()
     if not D:
         nothing = np.full(counts.mass.shape[1:], np.nan)
         return HeadScores(nothing, nothing, nothing, nothing, np.nan, np.nan, 0, 0, 0)
-    draws = resampled(D, resamples)
-    share = lambda sums: np.tensordot(draws, sums, 1) / (draws @ counts.rows).reshape(-1, *[1] * (sums.ndim - 1))
+    draws = resampled(D)
+    share = lambda sums: np.tensordot(draws, sums, 1) / (draws @ counts.rows)[:, None, None]
     over = lambda other: np.percentile(share(counts.mass - other[:, None, None]), 2.5, axis=0)
     low, high = np.percentile(share(counts.mass), (2.5, 97.5), axis=0)
     positional = _crossed(counts.hits) if D > 1 else np.full(D, np.nan)
@@ -187,11 +217,10 @@ def best_head(counts: Counts) -> float:
     return float(_crossed(counts.mass.reshape(len(counts.rows), -1)).sum() / counts.rows.sum())
 
 
-def resampled(documents: int, resamples: int = RESAMPLES) -> Int[np.ndarray, "Z D"]:
-    """Returns how often each document is in each resample; the same for the same arguments."""
-    drawn = np.random.default_rng(SEED).integers(documents, size=(resamples, documents))
-    places = drawn + documents * np.arange(resamples)[:, None]
-    return np.bincount(places.ravel(), minlength=resamples * documents).reshape(resamples, documents)
+def resampled(documents: int) -> Int[np.ndarray, "Z D"]:
+    """Returns how often each document is in each resample; the same for the same number of documents."""
+    drawn = np.random.default_rng(SEED).integers(documents, size=(RESAMPLES, documents))
+    return np.stack([np.bincount(row, minlength=documents) for row in drawn])
 
 
 def _crossed(candidates: Float[np.ndarray, "D C"]) -> Float[np.ndarray, " D"]:

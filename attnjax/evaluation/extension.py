@@ -2,7 +2,6 @@
 
 `extended` puts the encoding of a method (`methods.py`) in place of every RoPE of a decoder. Layers without RoPE keep their
 encoding; under lm_infinite and streaming_llm they read through the same window, and see the same first keys, as the others.
-With `layers="global"` only layers without a window change, as YaRN is put on OLMo 3 and linear scaling on Gemma 3.
 
 A RoPE in a composition is exchanged too, and the other parts stay: scales of queries, such as SSMax, and biases. A part that
 reads queries or keys was trained with those that RoPE has turned, and RoPE at remapped positions turns them later, in the
@@ -24,7 +23,6 @@ from attnjax.modules.config import left_of, windowed
 from attnjax.modules.parameters import with_parameters
 from attnjax.positions import LogN, PositionEncoding, RoPE
 from attnjax.positions.compose import joined, parts_of
-from attnjax.tasks.checks import check_choice
 
 BY_LOGARITHM = (enc.SSMax, enc.Llama4Temperature, LogN)
 """Encodings that scale queries by a logarithm of their position."""
@@ -48,23 +46,15 @@ def extended(
 
 
 def extended_config(
-    config: TransformerConfig,
-    method: str,
-    *,
-    trained: int,
-    factor: float,
-    scaled_after: bool = False,
-    layers: str = "all",
-    **options: Any,
+    config: TransformerConfig, method: str, *, trained: int, factor: float, scaled_after: bool = False, **options: Any
 ) -> TransformerConfig:
     """Returns the config with the encoding of a method in place of every RoPE, and the window that the method reads through.
 
-    `layers`: "all", or "global", those without a window alone; all other arguments are those of `extended_encoding`.
+    All arguments but the config are those of `extended_encoding`.
 
     Raises:
       ValueError: `extended_encoding` refuses; a config without RoPE, with another rotation, or with a method on it; and a
-        composition in which the method would not do to RoPE as its authors do; "global" without such a layer, or with a method
-        that has a window.
+        composition in which the method would not do to RoPE as its authors do.
 
     Example:
       >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32, encoding=RoPE())
@@ -72,48 +62,27 @@ def extended_config(
       >>> found.window, found.window_first
       ((59, 0), 4)
     """
-    check_choice("extended", "layers", layers, ("all", "global"))
-    chosen = [layers == "all" or window is None for window in config.layer_windows]
     parts = [part for one in dict.fromkeys(config.encodings) for part in parts_of(one)]
     for part in parts:
-        if _rotates(part) and not isinstance(part, RoPE):
+        if (part.has("angle", "map_k") or isinstance(part, enc.Remapped | enc.PaTH)) and not isinstance(part, RoPE):
             raise ValueError(f"extended: methods are for RoPE, and the model turns queries and keys by {part}")
-    ropes = [one for one, mine in zip(config.encodings, chosen, strict=True) if mine and _has_rope(one)]
-    if not ropes:
-        which = "layer without a window that has RoPE" if layers == "global" else "RoPE"
-        raise ValueError(
-            f"extended: the model has no {which} whose positions could be changed, but {config.encodings[0]} and windows "
-            f"{config.layer_windows}"
-        )
-    known = {"head_dim": config.sizes.head_dim, "scaled_after": scaled_after}
-    change = lambda rope: extended_encoding(method, rope, trained, factor, **known, **options)
-    encodings = tuple(
-        _exchanged(one, method, change) if mine else one for one, mine in zip(config.encodings, chosen, strict=True)
-    )
-    if not all(chosen) and any(windowed(one) for one in encodings):
-        raise ValueError(f"extended: {method} has a window of its own, which all layers read through: leave out layers")
-    return _with_encodings(config, encodings)
-
-
-def _has_rope(encoding: PositionEncoding) -> bool:
-    return any(isinstance(part, RoPE) for part in parts_of(encoding))
-
-
-def _rotates(part: PositionEncoding) -> bool:
-    return part.has("angle", "map_k") or isinstance(part, enc.Remapped | enc.PaTH)
+    if not any(isinstance(part, RoPE) for part in parts):
+        raise ValueError(f"extended: methods are for RoPE, and the model has no RoPE, but {config.encodings[0]}")
+    sizes = {"head_dim": config.sizes.head_dim, "scaled_after": scaled_after}
+    change = lambda rope: extended_encoding(method, rope, trained, factor, **sizes, **options)
+    return _with_encodings(config, tuple(_exchanged(one, method, change) for one in config.encodings))
 
 
 def _exchanged(encoding: PositionEncoding, method: str, change: Callable[[RoPE], PositionEncoding]) -> PositionEncoding:
     """Returns the encoding with that of a method in place of its RoPE, or first where the method replaces logits."""
-    if not _has_rope(encoding):
-        return encoding
     parts = parts_of(encoding)
-    ropes = [(i, part) for i, part in enumerate(parts) if isinstance(part, RoPE)]
+    ropes = [part for part in parts if isinstance(part, RoPE)]
+    if not ropes:
+        return encoding
     if len(ropes) > 1:
-        came = f"{encoding} has {len(ropes)} in one composition"
-        raise ValueError(f"extended: a method takes the place of one RoPE, and {came}")
-    ((at, rope),) = ropes
-    before, after, made = parts[:at], parts[at + 1 :], parts_of(change(rope))
+        raise ValueError(f"extended: a method takes the place of one RoPE, and {encoding} has {len(ropes)}")
+    at, made = parts.index(ropes[0]), parts_of(change(ropes[0]))
+    before, after = parts[:at], parts[at + 1 :]
     replaces = any(one.replaces_logits for one in made)
     for part in (*before, *after):
         if isinstance(part, BY_LOGARITHM) and any(isinstance(one, LogN) for one in made):
@@ -157,12 +126,6 @@ def with_config(model: Decoder, config: TransformerConfig) -> Decoder:
 
     The parameters of a part of a composition have the place of the part in their path, which changes where a part moves or one
     without parameters joins it; their order does not.
-
-    Example:
-      >>> config = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=32, encoding=RoPE())
-      >>> other = with_config(Decoder(config, rngs=nnx.Rngs(0)), dataclasses.replace(config, encoding=enc.NoPE()))
-      >>> other.config.encoding
-      NoPE()
     """
     make = lambda: Decoder(config, rngs=nnx.Rngs(0))
     ours, theirs = (nnx.to_pure_dict(nnx.split(one, graph=False)[1]) for one in (model, nnx.eval_shape(make)))

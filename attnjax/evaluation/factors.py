@@ -1,11 +1,11 @@
-"""Factors of LongRoPE for a model, by the loss of a text: what `attnjax evaluate --extend longrope --search TEXT` does.
+"""Factors of LongRoPE for a model, by the loss of a text.
 
     factors <- argmin loss over the factors themselves and those with one of them times or over `STEP`, pair by pair
 
-as often as `rounds` says, or until nothing changes. The loss is the mean over the first windows of the text. This is coordinate
+as often as `ROUNDS` says, or until nothing changes. The loss is the mean over the first windows of the text. This is coordinate
 descent, and not the evolutionary search of the authors, which takes the perplexity of long documents and mutates and crosses a
 population of lists: it may find other factors than theirs, and was not compared with it. Like theirs it begins with what other
-rules amount to (PI, NTK-aware, NTK-by-parts), keeps factors from falling with the wavelength, and within 1 and `most`, to which
+rules amount to (PI, NTK-aware, NTK-by-parts), keeps factors from falling with the wavelength, and within 1 and STEP s, to which
 the starts are clipped. It stays in the first valley that it comes to. Frequencies are data, so one program serves all lists.
 
 Reference: Ding et al. 2024 (arXiv:2402.13753), section 3.3.
@@ -19,10 +19,10 @@ import jax
 import numpy as np
 from flax import nnx
 
-from attnjax.evaluation import loaded_model
 from attnjax.evaluation.extension import extended_config, with_config
+from attnjax.evaluation.loaded_model import next_token_losses
 from attnjax.evaluation.methods import Factors, factors_of
-from attnjax.modules import Decoder, TransformerConfig, replace_constants
+from attnjax.modules import Decoder, replace_constants
 from attnjax.positions import PositionEncoding, RoPE
 from attnjax.positions.compose import parts_of
 from attnjax.typing import Array, Float, Int, PyTree
@@ -37,37 +37,22 @@ DIGITS = 6
 """Significant digits of a factor, so that one that is printed can be given again."""
 
 
-def searched(
-    model: Decoder,
-    method: str,
-    tokens: Sequence[int],
-    length: int,
-    *,
-    trained: int,
-    factor: float,
-    rounds: int = ROUNDS,
-    **options: Any,
-) -> Factors:
+def searched(model: Decoder, tokens: Sequence[int], length: int, *, trained: int, factor: float) -> Factors:
     """Returns factors of LongRoPE with a low mean loss on the first windows of a text.
 
     Args:
-      model: as it was trained.
-      method: "longrope", with "+log_n" behind it or not; `trained`, `factor` and `options` are those of `extended_config`.
+      model: as it was trained; `trained` and `factor` are those of `extended_config`.
       tokens: of the text, at least one window.
       length: tokens of a window.
-      rounds: over all pairs; 0 is the best start.
 
     Raises:
       ValueError: a text that is too short, and mistakes that `extended_config` refuses.
     """
-    if len(tokens) < length:
-        raise ValueError(
-            f"--search needs a text of {length} tokens or more, the longest of --lengths, got {len(tokens)}"
-        )
     count = min(WINDOWS, len(tokens) // length)
+    if not count:
+        raise ValueError(f"searched: the text must have {length} tokens or more, got {len(tokens)}")
     windows = np.asarray(tokens[: count * length], np.int32).reshape(count, length)
-    measured = loss_of(model, windows, method, trained=trained, factor=factor, **options)
-    losses: dict[Factors, float] = {}
+    measured, losses = loss_of(model, windows, trained=trained, factor=factor), dict[Factors, float]()
 
     def loss(factors: Factors) -> float:
         """Returns the loss of a list, which is measured once."""
@@ -79,7 +64,7 @@ def searched(
     within = lambda value: min(max(value, 1.0), STEP * factor)
     starts = factors_of(rope, model.config.sizes.head_dim, factor, trained)
     best = min((tuple(map(within, start)) for start in starts), key=loss)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         before = best
         for pair in range(len(best)):
             tried = [within(best[pair] * STEP), within(best[pair] / STEP)]
@@ -94,28 +79,23 @@ def _with(factors: Factors, pair: int, value: float) -> Factors:
     return (*(min(f, value) for f in factors[:pair]), value, *(max(f, value) for f in factors[pair + 1 :]))
 
 
-def loss_of(model: Decoder, windows: Int[np.ndarray, "B T"], method: str, **options: Any) -> Callable[[Factors], float]:
-    """Returns the mean loss of all tokens but the first of each window, as a function of the factors of LongRoPE.
-
-    All arguments but the windows are those of `extended_config`.
-    """
-    config_of = functools.partial(extended_config, model.config, method, **options)
+def loss_of(
+    model: Decoder, windows: Int[np.ndarray, "B T"], *, trained: int, factor: float
+) -> Callable[[Factors], float]:
+    """Returns the mean loss of all tokens but the first of each window, as a function of the factors of LongRoPE."""
+    config_of = functools.partial(extended_config, model.config, "longrope", trained=trained, factor=factor)
     base = config_of()
     graph, params = nnx.split(with_config(model, base), graph=False)
+    encodings = tuple(dict.fromkeys(base.attention_encodings))
 
     def loss(factors: Factors) -> float:
         """Returns the mean loss under these factors, which are data of one compiled program."""
-        constants = [one.constants(base.sizes, windows.shape[1]) for one in _in_attention(config_of(factors=factors))]
-        numbers = jax.tree.map(_narrow, constants)
-        losses = [_loss(graph, _in_attention(base), params, numbers, row[None]) for row in windows]
+        made = dict.fromkeys(config_of(factors=factors).attention_encodings)
+        constants = [one.constants(base.sizes, windows.shape[1]) for one in made]
+        losses = [_loss(graph, encodings, params, jax.tree.map(_narrow, constants), row[None]) for row in windows]
         return float(np.mean(jax.device_get(losses)))
 
     return loss
-
-
-def _in_attention(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
-    """Returns the encodings of the layers as their attention has them, each once."""
-    return tuple(dict.fromkeys(config.attention_encodings))
 
 
 def _narrow(x: Any) -> Any:
@@ -133,4 +113,4 @@ def _loss(
 ) -> Float[Array, ""]:
     model = nnx.merge(graph, params)
     replace_constants(model, dict(zip(encodings, numbers, strict=True)))
-    return loaded_model.next_token_losses(model(tokens), tokens).mean()
+    return next_token_losses(model(tokens), tokens).mean()

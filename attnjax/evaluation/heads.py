@@ -8,6 +8,12 @@
 Without tokens a run is shown held-out examples of its own task, at its longest length of training. Patterns that a parser
 finds, such as the brackets of Python source (`experiments/heads/source.py`), are given as `linked`. Positions
 are 0, 1, ..., also for a run that was trained with random ones.
+
+Beside the patterns, statistics of the rows of weights [..., T, S], queries i and keys j both counted by index:
+
+    entropy         -sum_j a_ij ln a_ij, in nats
+    mean distance   sum_j a_ij |i - j|
+    sink mass       a_i0, the attention on the first key: the attention sink of Xiao et al. 2024 (arXiv:2309.17453)
 """
 
 import pathlib
@@ -18,10 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.evaluation import weights as statistics
-from attnjax.evaluation.counts import HeadScores, count_heads, scores, stands_out
+from attnjax.evaluation.counts import SEPARATORS, HeadScores, count_heads, scores, stands_out
 from attnjax.evaluation.loaded_model import LoadedModel, load
-from attnjax.evaluation.weights import SEPARATORS
 from attnjax.tasks import Text, specials
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import documents_of, sequences
@@ -34,7 +38,7 @@ BATCH = 16
 
 
 class HeadOverview(NamedTuple):
-    """Scores of every pattern (see `counts.py`), and means over all rows of what `weights.py` measures, each [L, N].
+    """Scores of every pattern (see `counts.py`), and means over all rows of each statistic, each [L, N].
 
     entropy: in nats. distance: mean |i - j|, in tokens. sink: share of the attention on the first token.
     """
@@ -50,18 +54,17 @@ class HeadOverview(NamedTuple):
 
         Raises ValueError for a pattern that was not scored, or of which no row had a target.
         """
-        if pattern not in self.patterns:
-            raise ValueError(f"pattern must be one of {', '.join(self.patterns)}, got {pattern!r}")
+        known = [name for name, one in self.patterns.items() if one.rows]
+        if pattern not in known:
+            raise ValueError(f"pattern must have a target here, as {', '.join(known)} have, got {pattern!r}")
         score = self.patterns[pattern].score
-        if not self.patterns[pattern].rows:
-            raise ValueError(f"no token has a target of the pattern {pattern!r}")
         layer, head = np.unravel_index(score.argmax(), score.shape)
         return int(layer), int(head)
 
     def __str__(self) -> str:
         """A table: layer.head from 0, then each score, with * where it stands out, see `counts.stands_out`."""
-        marked = {name: stands_out(name, one) for name, one in self.patterns.items()}
         means = {"entropy": self.entropy, "distance": self.distance, "sink": self.sink}
+        marked = {name: stands_out(name, one) for name, one in self.patterns.items()}
         rows = [["head", *self.patterns, *means]]
         for place in np.ndindex(*self.entropy.shape):
             cells = [
@@ -69,8 +72,7 @@ class HeadOverview(NamedTuple):
             ]
             rows.append([".".join(map(str, place)), *cells, *(f"{one[place]:.3f}" for one in means.values())])
         for label in ("baseline", "chance"):
-            cells = [f"{getattr(one, label):.3f} " for one in self.patterns.values()]
-            rows.append([label, *cells, *([""] * len(means))])
+            rows.append([label, *(f"{getattr(one, label):.3f} " for one in self.patterns.values()), "", "", ""])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
 
@@ -109,16 +111,17 @@ def head_scores(
       True
     """
     subject = run if isinstance(run, LoadedModel) else load(run)
-    if tokens is None and not (document is None and linked is None):
-        raise ValueError("document and linked are about the rows of tokens, so that tokens have to be given too")
-    if tokens is None:
-        rows, document = held_out(subject)
-    else:
+    if tokens is not None:
         rows = subject.check_tokens(tokens)
         document = np.arange(len(rows)) if document is None else document
+    elif document is None and linked is None:
+        rows, document = held_out(subject)
+    else:
+        raise ValueError("document and linked are about the rows of tokens, so that tokens have to be given too")
     separators = _separators(subject) if separators is None else separators
     counts = count_heads(subject, rows, document, linked or {}, separators=separators, batch=BATCH)
-    return HeadOverview({name: scores(one) for name, one in counts.items()}, *_means(subject, rows), rows)
+    entropies, distances, sinks = _means(subject, rows)
+    return HeadOverview({name: scores(one) for name, one in counts.items()}, entropies, distances, sinks, rows)
 
 
 def held_out(subject: LoadedModel) -> tuple[Int[np.ndarray, "W T"], Int[np.ndarray, " W"]]:
@@ -152,20 +155,33 @@ def _separators(subject: LoadedModel) -> tuple[int, ...]:
     return (specials(task).separator,) if run.task.form == "decoder" and not task.aligned else ()
 
 
-def _means(subject: LoadedModel, rows: Int[np.ndarray, "W T"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Entropy, distance and sink mass of every head, mean over rows [L, N]."""
+def _means(subject: LoadedModel, rows: Int[np.ndarray, "W T"]) -> list[Float[np.ndarray, "L N"]]:
+    """Entropy, distance and sink mass of every head, mean over rows."""
     visible = subject.visible_keys(rows.shape[1])
-    totals = []
-    for start in range(0, len(rows), BATCH):
-        totals.append(_measured(subject.weights(jnp.asarray(rows[start : start + BATCH])), visible))
-    entropy, distance, sink = (np.sum(np.asarray(parts), axis=0) / len(rows) for parts in zip(*totals, strict=True))
-    return entropy, distance, sink
+    parts = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+    totals = [_measured(subject.weights(jnp.asarray(part)), visible) for part in parts]
+    return [np.sum(np.asarray(one), axis=0) / len(rows) for one in zip(*totals, strict=True)]
 
 
 @jax.jit
 def _measured(weights: Float[Array, "L B N T T"], visible: Bool[Array, "T T"]) -> list[Float[Array, "L N"]]:
     """Returns entropy, distance and sink mass, mean over the rows of an example, summed over examples."""
-    several = weights.shape[-1] > 1
-    sink = statistics.sink_mass(weights, visible) if several else jnp.full(weights.shape[:-1], jnp.nan)
-    measured = (statistics.entropy(weights), statistics.mean_distance(weights), sink)
+    measured = (entropy(weights), mean_distance(weights), sink_mass(weights, visible))
     return [jnp.sum(jnp.nanmean(one, axis=-1), axis=1) for one in measured]
+
+
+def entropy(weights: Float[Array, "*axes T S"]) -> Float[Array, "*axes T"]:
+    """Returns -sum_j a_ij ln a_ij of every row, in nats: 0 where all is on one key, ln(n) where n keys have the same."""
+    return jnp.sum(jax.scipy.special.entr(weights), axis=-1)
+
+
+def mean_distance(weights: Float[Array, "*axes T S"]) -> Float[Array, "*axes T"]:
+    """Returns sum_j a_ij |i - j| of every row, in tokens."""
+    T, S = weights.shape[-2:]
+    away = np.abs(np.arange(T)[:, None] - np.arange(S)[None, :])
+    return jnp.einsum("...ts,ts->...t", weights, away.astype(weights.dtype))
+
+
+def sink_mass(weights: Float[Array, "*axes T S"], visible: Bool[Array, "T S"]) -> Float[Array, "*axes T"]:
+    """Returns the attention on the first key; NaN for rows that see no other key."""
+    return jnp.where(jnp.any(jnp.asarray(visible)[:, 1:], axis=-1), weights[..., 0], jnp.nan)

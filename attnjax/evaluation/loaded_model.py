@@ -15,7 +15,6 @@ import optax
 from flax import nnx
 
 from attnjax.attention import Mask
-from attnjax.attention.masks import visibility
 from attnjax.config import RunConfig
 from attnjax.modules import Decoder, Encoder
 from attnjax.records.runs import folder_of, read_config
@@ -45,19 +44,9 @@ class LoadedModel:
         step: int | None = None,
         damaged: tuple[tuple[int, str], ...] = (),
     ):
-        self.name, self.run, self.task, self.config = name, run, task, model.config
-        self.step, self.damaged = step, damaged
+        self.name, self.run, self.task, self.step, self.damaged = name, run, task, step, damaged
+        self.config, self.layers, self.heads = model.config, model.config.layers, model.config.heads
         self.graph, self.params = nnx.split(model, graph=False)
-
-    @property
-    def layers(self) -> int:
-        """The number of layers L."""
-        return self.config.layers
-
-    @property
-    def heads(self) -> int:
-        """The number of heads N of each layer."""
-        return self.config.heads
 
     def weights(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
         """Returns attention weights [L, B, N, T, T]: row t of a head is those of position t over the keys that it sees."""
@@ -96,9 +85,11 @@ class LoadedModel:
         if len(windows) > 1:
             raise ValueError(f"all layers of {self.name} must see equally far, got windows {self.config.windows}")
         causal = isinstance(self.module(), Decoder)
-        return np.asarray(
-            _visible(Mask(causal=causal, window=windows.pop(), first=self.config.window_first).span, length)
-        )
+        span = Mask(causal=causal, window=windows.pop(), first=self.config.window_first).span
+        left, right = (length if one is None else one for one in (span.left, span.right))
+        index = np.arange(length)
+        distance = index[:, None] - index
+        return (distance >= -right) & ((distance <= left) | (index < span.first))
 
 
 def next_token_losses(logits: Float[Array, "B T V"], tokens: Int[Array, "B T"]) -> Float[Array, "B T-1"]:
@@ -143,9 +134,3 @@ def _call(graph: Any, method: str, params: PyTree, tokens: Array, gate: Array | 
 @functools.partial(jax.jit, static_argnames="graph")
 def _losses(graph: Any, params: PyTree, tokens: Array, gate: Array | None) -> Array:
     return next_token_losses(nnx.merge(graph, params)(tokens, gate=gate), tokens)
-
-
-@functools.partial(jax.jit, static_argnames=("span", "length"))
-def _visible(span: Any, length: int) -> Bool[Array, "T T"]:
-    index = jnp.arange(length, dtype=jnp.int32).reshape(1, 1, 1, length)
-    return visibility(span, index, index, None, None, jnp.ones_like(index, bool), None)[0, 0, 0]

@@ -16,8 +16,8 @@ they depend on s, the smallest that keep all distances below L:
     lm_infinite                the first 10 keys, and the last L; fewer in a layer whose own window shows fewer
     streaming_llm              the first 4 keys, and the last L - 4; the same
 
-A size that is given takes the place of that of the table, and the group, the factor or the window that depends on it follows:
-the distances of self_extend, leaky_rerope and streaming_llm stay below L where any size of the other kind keeps them there.
+A size that is given takes the place of that of the table. The group of self_extend and the factor of leaky_rerope follow the
+window, and the window of streaming_llm follows the number of first keys.
 
 `NAME+log_n` scales the logits of a method by log n as well, as the author of ReRoPE does. Under dynamic_ntk and longrope the
 frequencies depend on the length: that of the tokens of a call, or of the cache. So a model that generates says the same as one
@@ -27,104 +27,65 @@ that is run again on as many tokens as the cache has room for.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from attnjax import positions as enc
 from attnjax.config.kinds import coerce
-from attnjax.config.names import EXTENSION_NAMES, nearest
+from attnjax.config.names import EXTENSION_NAMES, check_name
 from attnjax.positions import LogN, PositionEncoding, RoPE, YaRN, compose
 from attnjax.positions.angles import geometric
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.scaling import Factor, NTKAware, PositionInterpolation
 
 LOG_N = "+log_n"
-KEEP = 0.75
-"""p of p-RoPE."""
-STRETCHING = ("pi", "ntk", "dynamic_ntk", "yarn", "longrope", "resonance")
-"""Methods that change the frequencies of a RoPE without scaling."""
 Factors = tuple[float, ...]
 Options = dict[str, Any]
-Method = Callable[[RoPE, int, float, Options], PositionEncoding]
 
 
-def _scaling(make: Callable[[int, float], Any]) -> Method:
-    """Returns a method that puts a scaling made of L and s on a RoPE."""
-    return lambda rope, L, s, given: dataclasses.replace(rope, scaling=dataclasses.replace(make(L, s), **given))
+def _self_extend(L: int, s: float, given: Options) -> Options:
+    """Returns the window and the smallest groups that keep the distances of s L tokens below L."""
+    window = given.get("window", L // 4)
+    farthest = lambda group: (math.ceil(s * L) - 1) // group + window - window // group
+    groups = itertools.count(_slower(window, L, s))
+    return {"window": window, "group": next(group for group in groups if farthest(group) < L)}
 
 
-def _longrope(rope: RoPE, L: int, s: float, given: Options) -> RoPE:
-    """Returns a RoPE with factors for sequences past L; the attention factor acts at every length."""
-    made = lambda factors, attention_factor=None: enc.LongRoPE(
-        (1.0,) * len(factors), tuple(factors), L, attention_factor, s
-    )
-    return dataclasses.replace(rope, scaling=made(**given))
-
-
-def _remapped(kind: type[enc.Remapped], sizes: Callable[[int, float, Options], Options]) -> Method:
-    """Returns a method that remaps the positions of a RoPE, with sizes made of L, s and those that are given."""
-
-    def method(rope: RoPE, L: int, s: float, given: Options) -> enc.Remapped:
-        """Returns the remapped encoding that has the frequencies of this RoPE."""
-        whole = {name: size for name, size in given.items() if name in ("window", "group", "first")}
-        validate_integer(kind.__name__, **whole)
-        return kind.of(rope, **{**sizes(L, s, whole), **given})
-
-    return method
+def _leaky_rerope(L: int, s: float, given: Options) -> Options:
+    window = given.get("window", L // 8)
+    return {"window": window, "factor": _slower(window, L, s)}
 
 
 def _slower(window: int, L: int, s: float) -> int:
     """Returns how many times as slowly distances grow past a window, so that s L tokens have none of L or more."""
+    validate_integer("extended", most=L - 1, window=window)
     return max(1, math.ceil((s * L - window) / (L - window)))
 
 
-def _check_window(L: int, window: int) -> int:
-    """Returns the window. Raises ValueError where distances within it reach the trained length."""
-    if window >= L:
-        raise ValueError(f"extended: window must be below the trained length, {L}, got {window}")
-    return window
-
-
-def _self_extend(L: int, s: float, given: Options) -> Options:
-    """Returns the smallest groups, or for given groups the widest window up to L / 4, that keep distances below L."""
-    farthest = lambda window, group: (math.ceil(s * L) - 1) // group + window - window // group
-    if "group" in given and "window" not in given:
-        widths = (width for width in range(L // 4, 0, -1) if farthest(width, given["group"]) < L)
-        return {"window": next(widths, L // 4)}
-    window = _check_window(L, given.get("window", L // 4))
-    groups = itertools.count(_slower(window, L, s))
-    return {"window": window, "group": next(group for group in groups if farthest(window, group) < L)}
-
-
-def _leaky_rerope(L: int, s: float, given: Options) -> Options:
-    window = _check_window(L, given.get("window", L // 8))
-    return {"window": window, "factor": _slower(window, L, s)}
-
-
-def _streaming_llm(L: int, s: float, given: Options) -> Options:
-    """Returns the first keys and the window, whose sum is below L."""
-    first = given.get("first", min(4, L - 1 - _check_window(L - 1, given.get("window", L - 5))))
-    return {"first": first, "window": L - 1 - _check_window(L - 1, first)}
-
-
-METHODS: dict[str, Method] = {
-    "pi": _scaling(lambda L, s: enc.PositionInterpolation(s)),
-    "ntk": _scaling(lambda L, s: enc.NTKAware(s)),
-    "dynamic_ntk": _scaling(lambda L, s: enc.DynamicNTK(1.0, L)),
-    "yarn": _scaling(lambda L, s: YaRN(s, L)),
-    "longrope": _longrope,
-    "resonance": _scaling(lambda L, s: enc.Resonance(YaRN(s, L))),
-    "p_rope": lambda rope, L, s, given: (lambda keep=KEEP: dataclasses.replace(rope, keep=keep))(**given),
-    "drope": lambda rope, L, s, given: enc.NoPE(**given),
-    "log_n": lambda rope, L, s, given: compose(LogN(**{"length": L, **given}), rope),
-    "self_extend": _remapped(enc.SelfExtend, _self_extend),
-    "rerope": _remapped(enc.ReRoPE, lambda L, s, given: {"window": L // 8}),
-    "leaky_rerope": _remapped(enc.LeakyReRoPE, _leaky_rerope),
-    "dual_chunk": _remapped(enc.DualChunk, lambda L, s, given: {"chunk": 3 * L // 4, "local": L // 8}),
-    "lm_infinite": _remapped(enc.LMInfinite, lambda L, s, given: {"first": 10, "window": L - 1}),
-    "streaming_llm": _remapped(enc.StreamingLLM, _streaming_llm),
-}
-"""From the RoPE of a model, L, s and the sizes that are given to the encoding of a method."""
+SCALINGS: Mapping[str, Callable[[int, float], Any]] = MappingProxyType(
+    {
+        "pi": lambda L, s: PositionInterpolation(s),
+        "ntk": lambda L, s: NTKAware(s),
+        "dynamic_ntk": lambda L, s: enc.DynamicNTK(1.0, L),
+        "yarn": lambda L, s: YaRN(s, L),
+        "resonance": lambda L, s: enc.Resonance(YaRN(s, L)),
+    }
+)
+"""From L and s to a scaling of the RoPE."""
+REMAPPED: Mapping[str, tuple[type[enc.Remapped], Callable[[int, float, Options], Options]]] = MappingProxyType(
+    {
+        "self_extend": (enc.SelfExtend, _self_extend),
+        "rerope": (enc.ReRoPE, lambda L, s, given: {"window": L // 8}),
+        "leaky_rerope": (enc.LeakyReRoPE, _leaky_rerope),
+        "dual_chunk": (enc.DualChunk, lambda L, s, given: {"chunk": 3 * L // 4, "local": L // 8}),
+        "lm_infinite": (enc.LMInfinite, lambda L, s, given: {"first": 10, "window": L - 1}),
+        "streaming_llm": (enc.StreamingLLM, lambda L, s, given: {"first": 4, "window": L - 1 - given.get("first", 4)}),
+    }
+)
+"""RoPE at remapped positions, and its sizes from L, s and the sizes that are given."""
+STRETCHING = (*SCALINGS, "longrope")
+"""Methods that change the frequencies of a RoPE without scaling."""
 
 
 def extended_encoding(
@@ -133,7 +94,7 @@ def extended_encoding(
     trained: int,
     factor: float,
     *,
-    head_dim: int | None = None,
+    head_dim: int,
     scaled_after: bool = False,
     **options: Any,
 ) -> PositionEncoding:
@@ -152,31 +113,50 @@ def extended_encoding(
         the model was trained with scaled ones.
 
     Example:
-      >>> extended_encoding("self_extend", RoPE(), trained=128, factor=8.0).group
+      >>> extended_encoding("self_extend", RoPE(), trained=128, factor=8.0, head_dim=64).group
       11
     """
     validate_integer("extended", minimum=8, trained=trained)
     factor = coerce(Factor, factor, "extended: factor")
-    name = method.removesuffix(LOG_N)
-    if name not in METHODS or (name == "log_n" and method != name):
-        choices = f"{nearest(name, EXTENSION_NAMES)}; choose from {', '.join(EXTENSION_NAMES)}"
-        raise ValueError(f"extended: unknown method {method!r}{choices}")
+    name = method if method == "log_n" else method.removesuffix(LOG_N)
+    check_name("extended", name, EXTENSION_NAMES)
     rope = dataclasses.replace(rope, scaling=None) if scaled_after else rope
     if name in STRETCHING and rope.scaling is not None:
-        others = ", ".join(one for one in METHODS if one not in STRETCHING)
         raise ValueError(
             f"extended: {method} changes the frequencies of a RoPE without scaling, and this model was trained with "
-            f"{rope.scaling}; the methods that leave them are {others}"
+            f"{rope.scaling}; choose from {', '.join(one for one in EXTENSION_NAMES if one not in STRETCHING)}"
         )
-    if name == "longrope" and "factors" not in options:
-        if head_dim is None:
-            raise ValueError("extended: longrope needs factors=(...), one per pair, or the head dimension, head_dim")
-        options = {**options, "factors": factors_of(rope, head_dim, factor, trained)[-1]}
+    if name == "longrope":
+        options = {"factors": factors_of(rope, head_dim, factor, trained)[-1], **options}
     try:
-        made = METHODS[name](rope, trained, factor, options)
+        made = _made(name, rope, trained, factor, options)
     except TypeError as error:
         raise ValueError(f"extended: {method} has no such option: {error}") from None
     return compose(LogN(length=trained), made) if method.endswith(LOG_N) else made
+
+
+def _made(name: str, rope: RoPE, L: int, s: float, options: Options) -> PositionEncoding:
+    if name in REMAPPED:
+        kind, sizes = REMAPPED[name]
+        return kind.of(rope, **{**sizes(L, s, options), **options})
+    if name in SCALINGS:
+        return dataclasses.replace(rope, scaling=dataclasses.replace(SCALINGS[name](L, s), **options))
+    if name == "longrope":
+        return dataclasses.replace(rope, scaling=_longrope(L, s, **options))
+    if name == "p_rope":
+        return _p_rope(rope, **options)
+    if name == "drope":
+        return enc.NoPE(**options)
+    return compose(LogN(**{"length": L, **options}), rope)
+
+
+def _p_rope(rope: RoPE, keep: float = 0.75) -> RoPE:
+    return dataclasses.replace(rope, keep=keep)
+
+
+def _longrope(L: int, s: float, factors: Factors, attention_factor: float | None = None) -> enc.LongRoPE:
+    """Returns factors for sequences past L; the attention factor acts at every length."""
+    return enc.LongRoPE((1.0,) * len(factors), tuple(factors), L, attention_factor, s)
 
 
 def factors_of(rope: RoPE, head_dim: int, factor: float, trained: int) -> list[Factors]:

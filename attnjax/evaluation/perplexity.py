@@ -20,13 +20,20 @@ Reference: huggingface.co/docs/transformers/perplexity.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnjax.evaluation.text_model import Losses, TextModel
+from attnjax.evaluation.text_model import TextModel
 from attnjax.positions.checks import validate_integer
+from attnjax.tasks import Text
+from attnjax.typing import Float, Int
+
+MOST = 2**24
+"""Bytes that are read of a split."""
+Losses = Callable[[Int[np.ndarray, "B T"]], Float[np.ndarray, "B T-1"]]
+"""A model: the loss of each token but the first, given all before it, in nats."""
 
 
 class Tokens(NamedTuple):
@@ -35,24 +42,6 @@ class Tokens(NamedTuple):
     ids: Sequence[int]
     bytes: int
     before: Sequence[int] = ()
-
-
-def windows(total: int, length: int, stride: int, given: int = 1) -> Iterator[tuple[int, int, int]]:
-    """Yields (begin, end, first) of each window of a text of `total` tokens: it counts the tokens first .. end - 1.
-
-    The first `given` tokens count nowhere.
-
-    Example:
-      >>> list(windows(9, 4, 3))
-      [(0, 4, 1), (3, 7, 4), (6, 9, 7)]
-    """
-    first = given
-    for begin in range(0, total, stride):
-        end = min(begin + length, total)
-        yield begin, end, first
-        first = end
-        if end == total:
-            return
 
 
 def perplexity(
@@ -81,25 +70,24 @@ def perplexity(
         raise ValueError(f"perplexity: a text must have at least 2 tokens, of which the first is given; got {len(ids)}")
     if each_window and text.before:
         shared, ids, given = text.before, text.ids, 0
-    size = length - len(shared)  # tokens of the text in a window
     validate_integer("perplexity", minimum=2 + len(shared), length=length)
+    size = length - len(shared)  # tokens of the text in a window
     stride = min(length // 2, size - 1) if stride is None else stride
-    validate_integer("perplexity", stride=stride)
-    if stride >= size:
-        raise ValueError(
-            f"perplexity: stride must be below {size}, the tokens of the text in a window, so that the first of them is "
-            f"predicted in the window before; got {stride}"
-        )
-    total, tokens = 0.0, len(ids) - given
-    for begin, end, first in windows(len(ids), size, stride, given):
-        window = np.asarray([*shared, *ids[begin:end]], np.int32)
+    # With a longer one the first token of a window would be predicted in none.
+    validate_integer("perplexity", most=size - 1, stride=stride)
+    total, first = 0.0, given
+    for begin in range(0, len(ids), stride):
+        window = np.asarray([*shared, *ids[begin : begin + size]], np.int32)
         found = np.asarray(losses(window[None]), np.float64)[0, len(shared) + first - begin - 1 :]
         if not np.isfinite(found).all():
             at = first + int(np.flatnonzero(~np.isfinite(found))[0])
             raise ValueError(
                 f"perplexity: the loss of token {at} is not finite; a wider dtype, such as float32, may help"
             )
-        total += float(found.sum())
+        total, first = total + float(found.sum()), begin + size
+        if first >= len(ids):
+            break
+    tokens = len(ids) - given
     return {
         "length": length,
         "stride": stride,
@@ -124,9 +112,7 @@ def tokens_of(subject: TextModel, data: bytes) -> Tokens:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"the text must be UTF-8 for a model with a tokenizer: byte {error.start} is no part of a character"
-        ) from None
+        raise ValueError(f"the text must be UTF-8 for a model with a tokenizer: {error}") from None
     before = list(subject.before)
     ids = subject.encode(text)[len(before) :]
     first = "" if before else subject.decode(ids[:1])
@@ -136,19 +122,35 @@ def tokens_of(subject: TextModel, data: bytes) -> Tokens:
     return Tokens(ids, max(len(data) - unpredicted, 0), tuple(before))
 
 
-def at_length(subject: TextModel, text: Tokens, length: int, stride: int | None, each_window: bool) -> dict[str, Any]:
-    """Returns the perplexity of a text at a length as a row of `tables`, or why the model cannot read it there."""
+def read_source(source: str, trained_on: Text | None = None) -> tuple[bytes, str]:
+    """Returns the bytes of a text that a model was not trained on, and a sentence on which part of it they are.
+
+    A file is read as a whole. Of a folder, of the standard library ("stdlib") and of the text that the model was trained on,
+    by its own options, the test split is read.
+
+    Raises:
+      ValueError: no such file, and files of the text that the model was trained on, by another name than that of the text,
+        since their split would be another; OSError for a file that cannot be read.
+    """
+    text = Text(None if source == "stdlib" else source, cap=MOST)
+    if trained_on is not None and text.root.resolve() == trained_on.root.resolve():
+        text = trained_on
+    elif trained_on is not None and trained_on.holds(text.root):
+        raise ValueError(
+            f"{source} is or has a file of the text that the model was trained on: name that text, "
+            f"{trained_on.path or 'stdlib'}, of which the test split is read"
+        )
+    elif text.root.is_file():
+        return text.root.read_bytes(), ""
+    data = np.asarray(text.for_split("test").data)
+    return data[:MOST].tobytes(), f"its test split, {min(len(data), MOST):,} bytes"
+
+
+def at_length(
+    subject: TextModel, text: Tokens, length: int, stride: int | None = None, *, each_window: bool = False
+) -> dict[str, Any]:
+    """Returns the perplexity of a text at a length as a row of `suite.table`, or why the model cannot read it there."""
     try:
         return perplexity(subject.losses, text, length, stride, each_window=each_window)
     except ValueError as error:
         return {"length": length, "problem": str(error)}
-
-
-def told_before(text: Tokens, *, each_window: bool) -> list[str]:
-    """Returns a line on which windows begin with the tokens that the tokenizer puts before a text; none without such tokens."""
-    if not text.before:
-        return []
-    tokens = " ".join(map(str, text.before))
-    which = "every window begins" if each_window else "only the first window begins"
-    other = "first" if each_window else "every"
-    return [f"Note: the tokenizer puts {tokens} before a text; {which} with it (--bos {other} is the other way)."]

@@ -9,7 +9,7 @@
 
 A text is a pure function of a generator of Python's `random` and of `size`, the number of sentences, words or repetitions, and
 consumes random numbers in the order of the authors' scripts; `samples.py` finds the size for a number of tokens. What differs:
-our list of words (`words.py`), a key occurs once, and wrong answers, which RULER does not have.
+our list of words in place of those of wonderwords, a key occurs once, and wrong answers, which RULER does not have.
 
 Reference: Hsieh et al. 2024, "RULER: What's the Real Context Size of Your Long-Context Language Models?", arXiv:2404.06654, and
 its code, NVIDIA/RULER.
@@ -22,7 +22,29 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attnjax.evaluation.words import KEYS
+# Words --------------------------------------------------------------------------------------------------------------------
+
+_ADJECTIVES = """
+    able acid aged alert amber ancient arctic aware azure basic blue bold brave brief bright broad bronze busy calm
+    careful cheap chief civil classic clean clear clever close cloudy coarse cold common cool copper crisp curious daily dark
+    dear deep dense direct distant double dry dull eager early eastern easy elder empty entire equal exact extra fair famous
+    fancy far fast final fine firm first flat fluent fond formal free fresh full funny gentle giant glad global golden good
+    grand grateful gray great green handy happy hard heavy hidden high hollow honest hot huge humble icy ideal inner"""
+_NOUNS = """
+    acorn actor anchor apple arrow autumn bakery balcony bamboo banner barn basket beach beacon bell bicycle blanket boat
+    bottle bridge brook broom bucket button cabin camera candle canvas canyon carpet castle cave cellar chapel cherry circle
+    clock cloud coast coffee comet compass coral corner cotton cradle creek crown curtain daisy desert diamond dinner dragon
+    drawer drum eagle elbow engine falcon farmer feather fence ferry fiddle flame flower forest fountain fox garden gate glacier
+    glove guitar hammer harbor hat hedge helmet hill honey horizon horse hotel island jacket jewel jungle kettle
+    kitchen"""
+ADJECTIVES, NOUNS = tuple(_ADJECTIVES.split()), tuple(_NOUNS.split())
+_WORDS = (*NOUNS, *ADJECTIVES)
+BARE = tuple(word for word in _WORDS if not any(word in other for other in _WORDS if other != word))
+"""Words of which none is a part of another, as "hot" is of "hotel": a prediction holds one only where it says it."""
+KEYS = tuple(f"{adjective}-{noun}" for adjective in ADJECTIVES for noun in NOUNS)
+"""Keys of needles, such as "quiet-river". None is a part of another."""
+
+# Texts --------------------------------------------------------------------------------------------------------------------
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 NEEDLE = "One of the special magic {kind}s for {key} is: {value}."

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 
 from attnjax import registry
 from attnjax.evaluation import ruler
-from attnjax.evaluation.ruler import Sample
-from attnjax.evaluation.words import BARE, KEYS, triples
+from attnjax.evaluation.ruler import BARE, KEYS, Sample
 from attnjax.tasks.checks import check_choice, check_count
 
 EXAMPLE = 500
@@ -67,7 +66,6 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
       [True, True]
     """
     check_choice("samples", "name", name, tuple(TASKS))
-    check_count("samples", number=number)
     smallest, budget = registry.SUITES["long"][name].smallest, setting.length - setting.reserve
 
     def drawn(i: int, size: int) -> tuple[Sample, int]:
@@ -92,17 +90,13 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
     fits = lambda size: drawn(0, size)[1] <= budget
     if name != "cwe":
         size = largest(fits, smallest)
-    else:
-        # The shortest words that fill the length; two kinds at once would be parts of each other. Triples take time to make.
-        for make in (lambda: BARE, lambda: KEYS, triples):
-            words = make()
-            setting = dataclasses.replace(setting, words=words)
-            size = largest(fits, smallest, len(words))
-            if size < len(words):
-                break
-        else:
-            raise ValueError(f"cwe: all {len(words)} words that there are do not fill a length of {setting.length}")
-    return [shortened(i, size) for i in range(number)]
+        return [shortened(i, size) for i in range(number)]
+    for words in (BARE, KEYS):  # the shorter ones that fill the length; both kinds at once would be parts of each other
+        setting = dataclasses.replace(setting, words=words)
+        size = largest(fits, smallest, len(words))
+        if size < len(words):
+            return [shortened(i, size) for i in range(number)]
+    raise ValueError(f"cwe: all {len(KEYS)} words that there are do not fill a length of {setting.length}")
 
 
 def _variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample:

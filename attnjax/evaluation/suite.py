@@ -1,9 +1,12 @@
-"""What `attnjax evaluate` measures by tasks: the suite "long" on models that read text, and a run's own task at other lengths.
+"""What `attnjax evaluate` measures by tasks: those of RULER on models that read text, and a run's own task at other lengths.
 
-The suite has RULER's tasks at every length, by generation and by ranking:
+RULER's tasks are measured at every length, by generation and by ranking:
 
     generation    string_match_all, the mean share of a sample's answers that the prediction contains (RULER)
     ranking       the share of samples whose right answer is likelier, per byte, than four wrong ones
+
+A result is rows: dicts with "length", "task" or nothing for the perplexity of a text, "samples", and a number per metric, or
+a "problem" that says why there are none. `table` writes them in Markdown.
 
 Reference: Hsieh et al. 2024, arXiv:2404.06654, and its code, NVIDIA/RULER.
 """
@@ -11,7 +14,8 @@ Reference: Hsieh et al. 2024, arXiv:2404.06654, and its code, NVIDIA/RULER.
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -22,8 +26,9 @@ from attnjax import registry
 from attnjax.evaluation.loaded_model import restore
 from attnjax.evaluation.ruler import Sample
 from attnjax.evaluation.samples import TASKS, Setting, samples
-from attnjax.evaluation.text_model import Endings, TextModel
+from attnjax.evaluation.text_model import TextModel
 from attnjax.records.runs import read_config
+from attnjax.report.formatting import markdown_table
 from attnjax.sweep import find_run
 from attnjax.tasks.checks import check_choice
 from attnjax.train.check import check_lengths
@@ -36,18 +41,23 @@ CANDIDATES = 5
 """The right answer and four wrong ones: guessing scores 20 %."""
 BYTES_PER_TOKEN = 4
 BATCH = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """What a model scores on a task at a length, in percent, or why there is no score."""
-
-    task: str
-    length: int
-    samples: int
-    generation: float | None = None
-    ranking: float | None = None
-    problem: str = ""
+ABOUT = ("task", "length", "samples", "problem")
+"""Keys of a row that are no metric."""
+KINDS = ("generation", "ranking")
+METRICS = MappingProxyType(
+    {
+        "generation": ("generation, %", ".1f"),
+        "ranking": ("ranking, %", ".1f"),
+        "stride": ("stride", ","),
+        "ppl": ("perplexity", ".4g"),
+        "nats_per_token": ("nats per token", ".4f"),
+        "bits_per_byte": ("bits per byte", ".4f"),
+        "tokens": ("tokens counted", ","),
+        "bytes": ("bytes counted", ","),
+    }
+)
+"""Name and format of each metric; those of a run's own task have their own name, and four digits."""
+Row = dict[str, Any]
 
 
 def evaluate(
@@ -57,31 +67,28 @@ def evaluate(
     *,
     number: int = 20,
     seed: int = 0,
-) -> list[Score]:
-    """Returns the scores of a model, task by task and length by length.
+) -> list[Row]:
+    """Returns the scores of a model in percent, task by task and length by length.
 
-    A length that a task cannot be made for, or the model cannot read, is a `Score` with the reason in place of numbers; no
-    prompt is ever cut.
+    A length that a task cannot be made for, or the model cannot read, has the reason in place of numbers; no prompt is ever
+    cut.
 
     Raises:
       ValueError: for an unknown task.
     """
     for task in tasks:
         check_choice("evaluate", "task", task, tuple(TASKS))
-    found = []
-    for task in tasks:
-        row = registry.SUITES["long"][task]
-        reserve, scale = (row.bytes, BYTES_PER_TOKEN) if subject.bytewise else (row.tokens, 1)
-        for length in lengths:
-            try:
-                setting = Setting(length, reserve, subject.count, short=4096 * scale)
-                made = samples(task, setting, number, seed)
-                told = generation(subject, made, setting)
-                ranked = ranking(subject.encode, subject.endings, made, length)
-            except ValueError as error:
-                found.append(Score(task, length, 0, problem=str(error)))
-            else:
-                found.append(Score(task, length, number, told, ranked))
+    found: list[Row] = []
+    for task, length in itertools.product(tasks, lengths):
+        known = registry.SUITES["long"][task]
+        reserve, scale = (known.bytes, BYTES_PER_TOKEN) if subject.bytewise else (known.tokens, 1)
+        setting = Setting(length, reserve, subject.count, short=4096 * scale)
+        try:
+            made = samples(task, setting, number, seed)
+            scores = {"generation": generation(subject, made, setting), "ranking": ranking(subject, made, length)}
+        except ValueError as error:
+            scores = {"problem": str(error)}
+        found.append({"task": task, "length": length, "samples": number, **scores})
     return found
 
 
@@ -111,28 +118,28 @@ def string_match_all(predictions: Sequence[str], answers: Sequence[Sequence[str]
     return round(100 * sum(shares) / len(shares), 2)
 
 
-def ranking(encode: Callable[[str], list[int]], endings: Endings, made: Sequence[Sample], length: int) -> float:
+def ranking(subject: TextModel, made: Sequence[Sample], length: int) -> float:
     """Returns the percentage of samples whose last answer is likelier, per byte, than four wrong ones.
 
-    The last answer of `vt` is the end of the chain. `encode` and `endings` are those of a `TextModel`.
+    The last answer of `vt` is the end of the chain.
     """
     right = 0
     for one in made:
         text, space = one.prompt + one.prefix, "" if one.prefix.endswith(" ") else " "
         told = [space + answer for answer in (one.answers[-1], *one.wrong[: CANDIDATES - 1])]
-        tokens = [encode(text + answer) for answer in told]
+        tokens = [subject.encode(text + answer) for answer in told]
         sizes = [len(answer.encode()) for answer in told]
-        right += best_candidate(endings, encode(text), tokens, sizes, length) == 0
+        right += best_candidate(subject, subject.encode(text), tokens, sizes, length) == 0
     return round(100 * right / len(made), 2)
 
 
 def best_candidate(
-    endings: Endings, prompt: Sequence[int], candidates: Sequence[Sequence[int]], bytes_of: Sequence[int], size: int
+    subject: TextModel, prompt: Sequence[int], candidates: Sequence[Sequence[int]], bytes_of: Sequence[int], size: int
 ) -> int:
     """Returns which candidate has the smallest loss per byte, -1 where several have, or where losses are not finite.
 
     Args:
-      endings: the model.
+      subject: the model.
       prompt: the tokens before an answer.
       candidates: the tokens of prompt and answer together, for each answer. Where a tokenizer merges the end of the prompt
         with an answer, all tokens that differ from the prompt are the answer's.
@@ -147,7 +154,7 @@ def best_candidate(
         raise ValueError(f"an answer and its prompt have {longest} tokens, and at most {size} are allowed")
     same = [max(_shared(prompt, candidate), 1) for candidate in candidates]
     begin = min(same)  # the answers of all candidates come after it
-    found = endings(prompt[:begin], [candidate[begin:] for candidate in candidates], size)
+    found = subject.endings(prompt[:begin], [candidate[begin:] for candidate in candidates], size)
     costs = [
         float(np.asarray(loss, np.float64)[first - begin :].sum()) / count
         for loss, first, count in zip(found, same, bytes_of, strict=True)
@@ -161,28 +168,7 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
     return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
-def effective_length(scores: Mapping[int, float], threshold: float = THRESHOLD) -> int | None:
-    """Returns the largest length whose score, in percent, is at least `threshold`; None where no score is.
-
-    Example:
-      >>> effective_length({1024: 99.0, 2048: 85.6, 4096: 40.0})
-      2048
-    """
-    return max((length for length, score in scores.items() if score >= threshold), default=None)
-
-
-def averages(scores: Sequence[Score], kind: str) -> dict[int, float]:
-    """Returns the mean over tasks at each length at which every task has a score; `kind` is "generation" or "ranking"."""
-    tasks = {one.task for one in scores}
-    out = {}
-    for length in sorted({one.length for one in scores}):
-        values = [getattr(one, kind) for one in scores if one.length == length]
-        if len(values) == len(tasks) and None not in values:
-            out[length] = round(sum(values) / len(values), 2)
-    return out
-
-
-def own_task(path: str | pathlib.Path, lengths: Sequence[int], number: int) -> list[dict[str, Any]]:
+def own_task(path: str | pathlib.Path, lengths: Sequence[int], number: int) -> list[Row]:
     """Returns the metrics of a trained run on its own task, a row {"task", "length", "samples", metric: value} per length.
 
     The examples are those of the run's own evaluation, `number` of each length.
@@ -193,8 +179,7 @@ def own_task(path: str | pathlib.Path, lengths: Sequence[int], number: int) -> l
     config = read_config(find_run(path))
     changed = {"lengths": tuple(sorted(set(lengths))), "validation_lengths": (), "count": number}
     evaluate = dataclasses.replace(config.evaluate, **changed, batch=min(config.evaluate.batch, number))
-    train = dataclasses.replace(config.train, until=0.0)
-    run = dataclasses.replace(config, evaluate=evaluate, train=train)
+    run = dataclasses.replace(config, evaluate=evaluate, train=dataclasses.replace(config.train, until=0.0))
     task = make_task(run)
     check_lengths(run, task)
     trainer, found = restore(path)
@@ -204,3 +189,61 @@ def own_task(path: str | pathlib.Path, lengths: Sequence[int], number: int) -> l
         for one in measured.records:
             rows[one["length"]][one["metric"]] = one["value"]
     return list(rows.values())
+
+
+# Tables -------------------------------------------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Returns a line per task and metric with a column per length, and why numbers are missing, each reason once.
+
+    Example:
+      >>> print(table([{"task": "vt", "length": 512, "generation": 75.0}, {"task": "vt", "length": 1024, "problem": "no"}]))
+      | task | metric | 512 | 1,024 |
+      | --- | ---: | ---: | ---: |
+      | Variable tracking | generation, % | 75.0 | - |
+      Note: no.
+    """
+    found = {(row.get("task", "text"), row["length"]): row for row in rows}
+    tasks, lengths = dict.fromkeys(task for task, _ in found), sorted({length for _, length in found})
+    metrics = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in ABOUT]
+    labels = {name: one.label for name, one in registry.SUITES["long"].items()}
+    lines = []
+    for task, metric in itertools.product(tasks, metrics):
+        name, form = METRICS.get(metric, (metric, ".4g"))
+        cells = [found.get((task, length), {}).get(metric) for length in lengths]
+        lines.append([labels.get(task, task), name, *("-" if one is None else format(one, form) for one in cells)])
+    notes = [f"Note: {text}." for text in dict.fromkeys(row["problem"] for row in rows if "problem" in row)]
+    return "\n".join([markdown_table(["task", "metric", *(f"{n:,}" for n in lengths)], lines).rstrip(), *notes])
+
+
+def suite_table(name: str, rows: Sequence[Row]) -> str:
+    """Returns the table of RULER's tasks with the mean over tasks at each length, and the effective lengths."""
+    means = {kind: averages(rows, kind) for kind in KINDS}
+    mean = [{"task": "mean of all tasks", "length": n, "generation": x} for n, x in means["generation"].items()]
+    for row in mean:
+        row["ranking"] = means["ranking"][row["length"]]
+    reach = [f"{found:,}" if (found := effective_length(means[kind])) else "none" for kind in KINDS]
+    told = f"Effective length of {name} (mean at least {THRESHOLD} %): {reach[0]} by generation, {reach[1]} by ranking."
+    return f"{table([*rows, *mean])}\n\n{told}"
+
+
+def averages(rows: Sequence[Row], kind: str) -> dict[int, float]:
+    """Returns the mean over tasks at each length at which every task has a score; `kind` is "generation" or "ranking"."""
+    out = {}
+    for length in sorted({row["length"] for row in rows}):
+        here = [row for row in rows if row["length"] == length]
+        values = [row[kind] for row in here if kind in row]
+        if len(values) == len(here):
+            out[length] = round(sum(values) / len(values), 2)
+    return out
+
+
+def effective_length(scores: Mapping[int, float], threshold: float = THRESHOLD) -> int | None:
+    """Returns the largest length whose score, in percent, is at least `threshold`; None where no score is.
+
+    Example:
+      >>> effective_length({1024: 99.0, 2048: 85.6, 4096: 40.0})
+      2048
+    """
+    return max((length for length, score in scores.items() if score >= threshold), default=None)

@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from attnjax import models
 from attnjax.evaluation import loaded_model
 from attnjax.evaluation.extension import extended
-from attnjax.evaluation.factors import searched
-from attnjax.models import load, load_tokenizer
 from attnjax.models.completion import stop_tokens
 from attnjax.modules import Decoder, generate
 from attnjax.modules.stack import Caches
@@ -37,23 +36,12 @@ LONGEST = ("max_position_embeddings", "n_positions", "seq_length")
 """Where a config.json may say the longest sequence of a model, the first that is there."""
 AFTERWARDS = ("yarn", "dynamic")
 """Scalings that are put on a model that was trained without."""
-Losses = Callable[[Int[np.ndarray, "B T"]], Float[np.ndarray, "B T-1"]]
-"""A model: the loss of each token but the first, given all before it, in nats."""
-Endings = Callable[[Sequence[int], Sequence[Sequence[int]], int], Sequence[Float[np.ndarray, " n"]]]
-"""A model: the losses of the tokens of each ending of a prompt, in nats, from (prompt, endings, tokens of the longest text)."""
 
 
 class Trained(NamedTuple):
-    """The length that a model was trained at.
-
-    Attributes:
-      length: L.
-      source: where that is said, in words for a table.
-      scaled_after: whether its RoPE has a scaling that was put on after training, which a method takes the place of.
-    """
+    """The length that a model was trained at, and whether its RoPE has a scaling that was put on after training."""
 
     length: int
-    source: str
     scaled_after: bool = False
 
 
@@ -91,14 +79,14 @@ class TextModel:
 
     def losses(self, tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T-1"]:
         """Returns the loss in nats of each token but the first, given those before it."""
-        return np.concatenate([np.asarray(self._loaded.losses(row[None])) for row in self._checked(tokens)])
+        return np.asarray(self._loaded.losses(jnp.asarray(self._loaded.check_tokens(tokens))))
 
     def complete(self, prompts: Sequence[Sequence[int]], size: int, steps: int) -> Int[np.ndarray, "B steps"]:
         """Returns greedy tokens after prompts, which are padded to `size`."""
         tokens, valid = np.zeros((len(prompts), size), np.int32), np.zeros((len(prompts), size), bool)
         for i, prompt in enumerate(prompts):
-            tokens[i, size - len(prompt) :], valid[i, size - len(prompt) :] = self._checked(prompt), True
-        return np.asarray(generate(self.model, tokens, steps, valid=valid, stop=self.stop))
+            tokens[i, size - len(prompt) :], valid[i, size - len(prompt) :] = prompt, True
+        return np.asarray(generate(self.model, self._loaded.check_tokens(tokens), steps, valid=valid, stop=self.stop))
 
     def endings(
         self, prompt: Sequence[int], told: Sequence[Sequence[int]], size: int
@@ -110,24 +98,15 @@ class TextModel:
         padding, longest = -len(prompt) % PROMPT, max(map(len, told))
         rows = np.zeros((len(told), longest + -longest % ENDING), np.int32)
         for row, one in zip(rows, told, strict=True):
-            row[: len(one)] = self._checked(one)
-        padded, counts = np.pad(self._checked(prompt), (padding, 0)), np.array([*map(len, told)], np.int32)
+            row[: len(one)] = one
+        padded = self._loaded.check_tokens(np.pad(np.asarray(prompt, np.int32), (padding, 0))[None])[0]
+        rows, counts = self._loaded.check_tokens(rows), np.array([*map(len, told)], np.int32)
         found = np.asarray(_endings(self._loaded.graph, self._loaded.params, size, padded, padding, rows, counts))
         return [loss[: len(one)] for loss, one in zip(found, told, strict=True)]
 
     @functools.cached_property
     def _loaded(self) -> loaded_model.LoadedModel:
         return loaded_model.LoadedModel(self.model, self.name)
-
-    def _checked(self, rows: Any) -> Int[np.ndarray, " *axes"]:
-        tokens, vocab = np.asarray(rows, np.int32), self.model.config.vocab
-        wrong = tokens[(tokens < 0) | (tokens >= vocab)]
-        if wrong.size:
-            raise ValueError(
-                f"token {wrong[0]} is none of the {vocab} tokens of the embedding of {self.name}: its tokenizer is another "
-                "model's"
-            )
-        return tokens
 
 
 def is_published(path: str | pathlib.Path) -> bool:
@@ -136,36 +115,35 @@ def is_published(path: str | pathlib.Path) -> bool:
     return folder.is_dir() and any(folder.glob("*.safetensors"))
 
 
-def of_run(path: str | pathlib.Path) -> TextModel:
-    """Returns the model of a run on text, which reads bytes, at its newest sound checkpoint.
+def load(path: str | pathlib.Path) -> TextModel:
+    """Returns the published model of a folder with its tokenizer, or that of a run on text, which reads bytes.
 
-    Raises ValueError for a run that was not trained on text, and where `loaded_model.load` does.
+    A run is named as for `loaded_model.load`.
+
+    Raises ValueError for a model that does not go on with a text, and where `attnjax.models.load` or `loaded_model.load` do.
     """
+    return _published(pathlib.Path(path)) if is_published(path) else _trained(path)
+
+
+def _trained(path: str | pathlib.Path) -> TextModel:
     loaded = loaded_model.load(path)
     model = loaded.module()
-    if not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
-        raise ValueError(f"the suite long asks in English, and {path} was not trained on text")
-    assert loaded.run is not None
-    decode = lambda tokens: bytes(token for token in tokens if 0 <= token < 256).decode("utf-8", "replace")
-    trained = Trained(loaded.run.task.length_max, "the longest it was trained on")
+    if loaded.run is None or not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
+        raise ValueError(f"the model must be a decoder that was trained on text, and {path} is none")
     encode = lambda text: list(text.encode())
+    decode = lambda tokens: bytes(token for token in tokens if 0 <= token < 256).decode("utf-8", "replace")
+    trained = Trained(loaded.run.task.length_max)
     return TextModel(loaded.name, model, encode, decode, bytewise=True, trained_on=loaded.task, trained=trained)
 
 
-def of_folder(path: pathlib.Path) -> TextModel:
-    """Returns the published model of a folder, with its tokenizer.
-
-    Raises ValueError for a model that does not go on with a text, and where `attnjax.models.load` does.
-    """
-    tokenizer = load_tokenizer(path)
-    loaded = load(path)
-    model, stops = loaded.model, stop_tokens(loaded)
-    if not isinstance(model, Decoder):
-        raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
-    decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
+def _published(path: pathlib.Path) -> TextModel:
+    tokenizer, loaded = models.load_tokenizer(path), models.load(path)
+    if not isinstance(loaded.model, Decoder):
+        raise ValueError(f"{path} holds a {type(loaded.model).__name__}, and a Decoder is needed")
     encode = functools.partial(tokenizer.encode, continued=True)
-    known = {"before": list(tokenizer.before), "stop": stops, "trained": trained_length(loaded.json)}
-    return TextModel(path.name, model, encode, decode, **known)
+    decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
+    known = {"before": list(tokenizer.before), "stop": stop_tokens(loaded), "trained": trained_length(loaded.json)}
+    return TextModel(path.name, loaded.model, encode, decode, **known)
 
 
 def trained_length(json: Mapping[str, Any]) -> Trained | None:
@@ -173,24 +151,17 @@ def trained_length(json: Mapping[str, Any]) -> Trained | None:
 
     Example:
       >>> trained_length({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2.0}})
-      Trained(length=4096, source='max_position_embeddings of config.json', scaled_after=False)
+      Trained(length=4096, scaled_after=False)
     """
     table: Mapping[str, Any] = json.get("rope_parameters") or json.get("rope_scaling") or {}
     after = table.get("rope_type", table.get("type")) in AFTERWARDS
-    original = {ORIGINAL: table.get(ORIGINAL, json.get(ORIGINAL))} if after else {}
-    lengths = original | {key: json.get(key) for key in LONGEST}
-    known = [Trained(n, f"{key} of config.json", after) for key, n in lengths.items() if isinstance(n, int)]
-    return known[0] if known else None
+    original = [table.get(ORIGINAL, json.get(ORIGINAL))] if after else []
+    lengths = [n for n in (*original, *map(json.get, LONGEST)) if isinstance(n, int)]
+    return Trained(lengths[0], after) if lengths else None
 
 
 def read_past(
-    subject: TextModel,
-    method: str,
-    longest: int,
-    *,
-    trained: int | None = None,
-    search: Sequence[int] | None = None,
-    **options: Any,
+    subject: TextModel, method: str, longest: int, *, trained: int | None = None, **options: Any
 ) -> TextModel:
     """Returns a model read past its trained length by a method; `note` says which length that is.
 
@@ -200,25 +171,21 @@ def read_past(
       longest: the longest sequence that is read.
       trained: the trained length, where it is another than the model says: with more, a scaling that was put on after
         training counts as trained on, and stays.
-      search: tokens by which factors of LongRoPE are searched (`factors.py`).
 
     Raises:
       ValueError: for a model without RoPE, one that does not say its trained length, and what the method refuses.
     """
     known = subject.trained
     if trained is not None:
-        known = Trained(trained, "--trained", known is not None and known.scaled_after and trained <= known.length)
+        known = Trained(trained, known is not None and known.scaled_after and trained <= known.length)
     if known is None:
         raise ValueError(
             f"config.json has none of {', '.join((ORIGINAL, *LONGEST))}: give the trained length with --trained"
         )
     factor = max(1.0, longest / known.length)
-    about = {"trained": known.length, "factor": factor, "scaled_after": known.scaled_after}
     taken_off = "; a scaling that was put on after training is taken off" if known.scaled_after else ""
-    note = f"Read by {method} at {factor:.4g} times the trained length of {known.length:,} tokens ({known.source}{taken_off})."
-    if search is not None:
-        options["factors"] = searched(subject.model, method, search, longest, **about, **options)
-        note += f" Its factors, searched: {', '.join(f'{one:g}' for one in options['factors'])}."
+    note = f"Read by {method} at {factor:.4g} times the trained length of {known.length:,} tokens{taken_off}."
+    about = {"trained": known.length, "factor": factor, "scaled_after": known.scaled_after}
     model = extended(subject.model, method, **about, **options)
     return dataclasses.replace(subject, name=f"{subject.name} ({method})", model=model, note=note)
 
@@ -238,7 +205,6 @@ def read_prompt(
     Returns:
       The logits of the last token, the caches, and the positions of the tokens that may follow.
     """
-    assert isinstance(model, Decoder)
     T = prompt.shape[0]
     index = np.arange(T + room, dtype=np.int32)
     pos, last = jnp.maximum(index - padding, 0), jnp.full((1, 1), T - 1, jnp.int32)

@@ -12,10 +12,9 @@ import numpy as np
 from flax import nnx
 
 from attnjax.config import RunConfig, encoding_name, to_dict
-from attnjax.evaluation.counts import HeadScores, stands_out
+from attnjax.evaluation.counts import POSITIONAL, HeadScores, stands_out
 from attnjax.evaluation.heads import head_scores
 from attnjax.evaluation.loaded_model import LoadedModel, load
-from attnjax.evaluation.weights import POSITIONAL
 from attnjax.explore.contents import Explored, HeadGrid, Shown, pack
 from attnjax.explore.texts import Read, texts, token_names
 from attnjax.records.runs import folder_of, read_manifest
@@ -36,7 +35,7 @@ PATTERNS = (
     ("separator", "earlier tokens that separate, such as white space"),
     ("induction", "the tokens that followed earlier occurrences of the query's own token"),
 )
-"""The targets of each pattern that is made from the tokens alone (`evaluation/weights.py`)."""
+"""The targets of each pattern that is made from the tokens alone (`evaluation/counts.py`)."""
 MEANS = (
     ("entropy", "Entropy of the attention in nats: 0 where a head looks at one token alone."),
     ("distance", "Mean distance between the query and the tokens that the head looks at, in tokens."),

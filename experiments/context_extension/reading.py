@@ -55,7 +55,7 @@ def read_by(method: str, model: Decoder, trained: int, factors: tuple[float, ...
 def factors_of(model: Decoder, rows: Tokens, trained: int) -> tuple[float, ...]:
     """Returns factors of LongRoPE, searched on the first of these rows."""
     rows = rows[:, :-1]
-    return searched(model, "longrope", rows.reshape(-1).tolist(), rows.shape[1], trained=trained, factor=FACTOR)
+    return searched(model, rows.reshape(-1).tolist(), rows.shape[1], trained=trained, factor=FACTOR)
 
 
 def scored(model: Decoder, rows: Tokens, most: int = 16_384) -> tuple[np.ndarray, np.ndarray]:

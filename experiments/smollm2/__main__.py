@@ -22,8 +22,7 @@ from flax import nnx
 from attnjax.evaluation import ruler
 from attnjax.evaluation.loaded_model import next_token_losses
 from attnjax.evaluation.samples import largest
-from attnjax.evaluation.text_model import TextModel, of_folder, read_past, read_prompt
-from attnjax.evaluation.words import KEYS
+from attnjax.evaluation.text_model import TextModel, load, read_past, read_prompt
 from attnjax.modules import Decoder
 from attnjax.records import jsonl
 from attnjax.typing import Array, Bool, Float, Int, PyTree
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not FOLDER.exists():
         convert(chosen.file, FOLDER)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    measure(of_folder(FOLDER), chosen.text.read_text(encoding="utf-8"), chosen.out / "records.jsonl")
+    measure(load(FOLDER), chosen.text.read_text(encoding="utf-8"), chosen.out / "records.jsonl")
 
 
 def measure(
@@ -114,8 +113,8 @@ def prompt(subject: TextModel, length: int, i: int) -> Asked:
 
     Keys are those whose questions have the most common number of tokens, so that no question is padded.
     """
-    sizes = {key: subject.count(QUESTION.format(key=key)) for key in KEYS}
-    keys = [key for key in KEYS if sizes[key] == statistics.mode(sizes.values())]
+    sizes = {key: subject.count(QUESTION.format(key=key)) for key in ruler.KEYS}
+    keys = [key for key in ruler.KEYS if sizes[key] == statistics.mode(sizes.values())]
     fits = lambda lines: subject.count(written(keys, length, i, lines)[0]) <= length - ANSWER
     lines = largest(fits, 1)
     if not fits(lines):

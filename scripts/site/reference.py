@@ -29,7 +29,6 @@ MODULES = {
         "loaded_model",
         "heads",
         "counts",
-        "weights",
         "extension",
         "methods",
         "factors",
@@ -38,7 +37,6 @@ MODULES = {
         "samples",
         "ruler",
         "perplexity",
-        "sources",
     ),
 }
 """Modules whose public names are those of their part."""

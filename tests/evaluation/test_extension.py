@@ -10,7 +10,7 @@ import attnjax as aj
 from attnjax.evaluation import LoadedModel, factors
 from attnjax.evaluation.extension import extended, extended_config
 from attnjax.evaluation.factors import loss_of, searched
-from attnjax.evaluation.methods import METHODS, extended_encoding, factors_of
+from attnjax.evaluation.methods import extended_encoding, factors_of
 from attnjax.evaluation.text_model import trained_length
 from attnjax.modules import TransformerConfig, generate
 from attnjax.registry import EXTENSIONS
@@ -47,8 +47,9 @@ def again(decoder, prompt, steps):
 
 
 def test_sizes_are_those_of_the_authors():
-    of = lambda method, **options: extended_encoding(method, aj.RoPE(), trained=4096, factor=4.0, **options)
-    assert list(METHODS) == list(EXTENSIONS)
+    of = lambda method, **options: extended_encoding(
+        method, aj.RoPE(), trained=4096, factor=4.0, head_dim=64, **options
+    )
     assert of("rerope") == aj.ReRoPE(window=512)
     assert of("dual_chunk") == aj.DualChunk(chunk=3072, local=512)
     # 15,360 tokens are past the window of 1,024, and 3,072 distances below 4,096: five times as many. In groups of 5 the last
@@ -72,10 +73,8 @@ def test_sizes_are_those_of_the_authors():
 @pytest.mark.parametrize(
     ("method", "given"),
     [("self_extend", {"window": w}) for w in (1, 64, 127)]
-    + [("self_extend", {"group": g}) for g in (9, 10, 11, 40, 2000)]
     + [("leaky_rerope", {"window": w}) for w in (1, 64, 127)]
-    + [("streaming_llm", {"first": n}) for n in (1, 16, 126)]
-    + [("streaming_llm", {"window": w}) for w in (1, 122, 123, 124, 126)],
+    + [("streaming_llm", {"first": n}) for n in (1, 16, 126)],
 )
 def test_no_distance_reaches_the_trained_length_and_dependent_sizes_follow(method, given):
     """Between 1,024 tokens read by a model of 128; group and factor are the smallest with which this holds."""
@@ -84,7 +83,7 @@ def test_no_distance_reaches_the_trained_length_and_dependent_sizes_follow(metho
         "leaky_rerope": lambda one: one.window + (1023 - one.window) / one.factor,
         "streaming_llm": lambda one: one.first + one.window,
     }[method]
-    found = extended_encoding(method, aj.RoPE(), 128, 8.0, **given)
+    found = extended_encoding(method, aj.RoPE(), 128, 8.0, head_dim=64, **given)
     assert {name: getattr(found, name) for name in given} == given
     assert farthest(found) < 128
     other = {"self_extend": "group", "leaky_rerope": "factor"}.get(method)
@@ -164,7 +163,7 @@ def test_the_other_parts_of_a_composition_stay():
         (aj.SelectiveRoPE(), "drope", "SelectiveRoPE"),
         ((aj.XPos(), ROPE), "rerope", "XPos"),
         (aj.compose(aj.Learned(8), aj.ALiBi()), "pi", "no RoPE"),
-        (aj.ALiBi(), "rerope", "no RoPE .*ALiBi"),
+        (aj.ALiBi(), "rerope", "no RoPE, .*ALiBi"),
     ],
 )
 def test_encodings_without_one_rope_of_their_own_are_refused(encoding, method, message):
@@ -174,13 +173,13 @@ def test_encodings_without_one_rope_of_their_own_are_refused(encoding, method, m
 
 def test_a_scaling_of_the_training_stays_and_a_later_one_is_taken_off():
     trained = aj.RoPE(theta=500_000.0, scaling=aj.Llama3(8.0, original_length=8192))
-    of = lambda method, **options: extended_encoding(method, trained, 131_072, 2.0, **options)
+    of = lambda method: extended_encoding(method, trained, 131_072, 2.0, head_dim=8)
     assert of("rerope").scaling == of("log_n").parts[1].scaling == of("p_rope").scaling == trained.scaling
     for method in ("pi", "ntk", "dynamic_ntk", "yarn", "longrope", "resonance"):
         with pytest.raises(ValueError, match=rf"{method} .*Llama3\(.*p_rope"):
-            of(method, head_dim=8)
+            of(method)
     later = aj.RoPE(scaling=aj.YaRN(4.0, original_length=4096))
-    of = lambda method: extended_encoding(method, later, 4096, 2.0, scaled_after=True)
+    of = lambda method: extended_encoding(method, later, 4096, 2.0, head_dim=8, scaled_after=True)
     assert of("pi") == aj.RoPE(scaling=aj.PositionInterpolation(2.0))
     assert of("rerope") == aj.ReRoPE(window=512)
     assert of("p_rope") == aj.RoPE(keep=0.75)
@@ -209,36 +208,15 @@ def test_no_layer_sees_further_than_it_was_trained_to():
     assert (wide.window, wide.encoding.window) == ((63, 0), 63)
 
 
-def test_a_method_for_layers_without_a_window_alone():
-    """As OLMo 3 has YaRN, and Gemma 3 linear scaling: layers with a window see distances that they were trained with."""
-    hybrid = config(layers=4, windows=(7, 7, 7, None))
-    yarn = dataclasses.replace(ROPE, scaling=aj.YaRN(4.0, 64))
-    of = lambda method, base=hybrid: extended_config(base, method, trained=64, factor=4.0, layers="global")
-    assert of("yarn").encodings == (ROPE, ROPE, ROPE, yarn)
-    assert of("yarn").windows == (7, 7, 7, None)
-    assert of("yarn", CONFIG) == extended_config(CONFIG, "yarn", trained=64, factor=4.0)
-    assert [type(one) for one in of("self_extend").encodings] == [aj.RoPE] * 3 + [aj.SelfExtend]
-    plain = model(layers=2, windows=(7, None))
-    found = extended(plain, "pi", trained=16, factor=4.0, layers="global")
-    here, before = logits(found, tokens(12)), logits(plain, tokens(12))
-    np.testing.assert_allclose(here[:, 0], before[:, 0], atol=1e-6)
-    assert np.abs(here - before).max() > 1e-3
-    with pytest.raises(ValueError, match=r"no layer without a window .*\(7, 7\)"):
-        of("yarn", config(windows=(7, 7)))
-    with pytest.raises(ValueError, match="lm_infinite has a window"):
-        of("lm_infinite")
-
-
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
         ("rerop", {}, r"'rerop' .*'rerope'\?"),
         ("rerope", {"group": 4}, "rerope .*group"),
-        ("leaky_rerope", {"window": 1.5}, "LeakyReRoPE.* window .*got 1.5"),
+        ("leaky_rerope", {"window": 1.5}, "window .*got 1.5"),
         ("rerope", {"trained": 4}, "trained .*8, got 4"),
-        ("self_extend", {"window": 64}, "window .*64, got 64"),
-        ("streaming_llm", {"first": 63}, "window .*63, got 63"),
-        ("yarn", {"layers": "some"}, "layers .*all, global.*'some'"),
+        ("self_extend", {"window": 64}, "window .*63, got 64"),
+        ("streaming_llm", {"first": 63}, "StreamingLLM.*window"),
     ],
 )
 def test_mistakes_are_refused(method, options, message):
@@ -271,9 +249,6 @@ def test_the_kind_of_scaling_says_which_length_was_trained_at(name):
     json, length, after = CONFIGS[name]
     found = trained_length(json)
     assert (found.length, found.scaled_after) == (length, after)
-    tables = (json, json.get("rope_scaling") or {}, json.get("rope_parameters") or {})
-    key = found.source.partition(" ")[0]
-    assert [table[key] for table in tables if key in table] == [length]
     assert trained_length({"model_type": "t5"}) is None
 
 
@@ -281,42 +256,33 @@ def test_the_kind_of_scaling_says_which_length_was_trained_at(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "method", "options"),
-    [
-        ({}, "longrope", {}),
-        ({"encoding": aj.compose(aj.ALiBi(), aj.RoPE(theta=100.0))}, "longrope+log_n", {}),
-        ({"encoding": aj.RoPE(theta=100.0, scaling=aj.YaRN(2.0, 16))}, "longrope", {"scaled_after": True}),
-        ({"windows": (7, None)}, "longrope", {"layers": "global"}),
-    ],
-)
-def test_a_list_of_factors_is_judged_by_the_loss_of_the_model_that_has_it(changes, method, options):
+@pytest.mark.parametrize("changes", [{}, {"encoding": aj.compose(aj.ALiBi(), aj.RoPE(theta=100.0))}])
+def test_a_list_of_factors_is_judged_by_the_loss_of_the_model_that_has_it(changes):
     plain = model(**{"encoding": aj.RoPE(theta=100.0), **changes})
-    given, rows, known = (1.0, 1.4, 2.0, 3.5), tokens(40), {"trained": 16, "factor": 2.5, **options}
-    found = loss_of(plain, rows, method, **known)(given)
+    given, rows, known = (1.0, 1.4, 2.0, 3.5), tokens(40), {"trained": 16, "factor": 2.5}
+    found = loss_of(plain, rows, **known)(given)
     mean = lambda decoder: float(np.mean(LoadedModel(decoder).losses(rows)))
-    assert found == pytest.approx(mean(extended(plain, method, factors=given, **known)), rel=1e-5)
+    assert found == pytest.approx(mean(extended(plain, "longrope", factors=given, **known)), rel=1e-5)
     assert abs(found - mean(plain)) > 1e-4
 
 
 @pytest.mark.slow
-def test_the_search_takes_the_factors_with_the_lowest_loss():
+def test_the_search_takes_factors_of_a_lower_loss():
     plain, text, known = model(encoding=aj.RoPE(theta=100.0)), tokens(80)[0].tolist(), {"trained": 16, "factor": 2.5}
-    loss = loss_of(plain, np.reshape(text, (2, 40)).astype(np.int32), "longrope", **known)
+    loss = loss_of(plain, np.reshape(text, (2, 40)).astype(np.int32), **known)
     best = min(factors_of(aj.RoPE(theta=100.0), 8, 2.5, 16), key=loss)
-    assert searched(plain, "longrope", text, 40, rounds=0, **known) == pytest.approx(best, rel=1e-5)
-    found = searched(plain, "longrope", text, 40, rounds=1, **known)
+    found = searched(plain, text, 40, **known)
     assert loss(found) < loss(best)
     assert list(found) == sorted(found)
     assert 1 <= found[0] <= found[-1] <= 1.5 * 2.5
     with pytest.raises(ValueError, match="40 tokens .*got 39"):
-        searched(plain, "longrope", text[:39], 40, **known)
+        searched(plain, text[:39], 40, **known)
 
 
 @pytest.mark.parametrize("target", [(1.0, 3.0), (3.0, 3.75)])
 def test_a_descent_comes_as_near_as_its_steps_allow(target, monkeypatch):
     """In steps of times and over 1.5, within 1 and 1.5 times the factor of 2.5."""
     monkeypatch.setattr(factors, "loss_of", lambda *_, **__: lambda one: sum(abs(np.log(np.divide(one, target)))))
-    found = searched(model(), "longrope", [0] * 8, 8, trained=4, factor=2.5, rounds=9)
+    found = searched(model(), [0] * 8, 8, trained=8, factor=2.5)
     assert np.abs(np.log(np.divide(found, target))).max() <= np.log(1.5) / 2 + 1e-5
     assert 1 <= found[0] <= found[1] <= 3.75

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from attnjax.config import parse
-from attnjax.evaluation import LoadedModel, counts, head_scores, weights as w
-from attnjax.evaluation.counts import Counts, best_head, count_heads, stands_out
+from attnjax.evaluation import LoadedModel, counts, head_scores, heads
+from attnjax.evaluation.counts import Counts, best_head, count_heads, stands_out, token_targets
 from attnjax.evaluation.heads import held_out
-from attnjax.evaluation.weights import token_targets
 from attnjax.modules import Encoder
 from attnjax.positions import ALiBi, Learned
 from attnjax.train.loop import make_task
@@ -132,8 +131,6 @@ ZEROS, SUBJECT = np.zeros((2, 8), int), planted.previous_by_bias()
             lambda: head_scores(LoadedModel(planted.blank(planted.config(encoding=Learned(16)))), planted.tokens(2)),
             "0..15.*0..31",
         ),
-        (lambda: w.entropy(np.ones(4)), r"\(4,\)"),
-        (lambda: w.sink_mass(np.ones((4, 4)), np.ones((3, 3), bool)), r"\[4, 4\].*bool\[3, 3\]"),
     ],
 )
 def test_mistakes_are_named(call, message):
@@ -272,13 +269,15 @@ def test_what_stands_out():
 def test_statistics_by_hand():
     rows = np.array([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.25, 0.25, 0.25, 0.25]], np.float32)
     uniform, causal = (np.tri(4) / np.arange(1, 5)[:, None]).astype(np.float32), np.tri(4, dtype=bool)
-    measured = jax.jit(lambda rows, even: (w.entropy(rows), w.mean_distance(even), w.sink_mass(even, causal)))
+    measured = jax.jit(
+        lambda rows, even: (heads.entropy(rows), heads.mean_distance(even), heads.sink_mass(even, causal))
+    )
     entropy, distance, sink = measured(rows, uniform)
     np.testing.assert_allclose(entropy, np.log(2) * np.array([0, 1, 1.5, 2]), atol=1e-6)
     np.testing.assert_allclose(distance, [0, 0.5, 1, 1.5], atol=1e-6)
     np.testing.assert_allclose(sink, [np.nan, 1 / 2, 1 / 3, 1 / 4], atol=1e-6)
     ahead = np.array([[0, 0, 1.0], [0.5, 0, 0.5]], np.float32)
-    np.testing.assert_allclose(w.mean_distance(ahead), [2, 1], atol=1e-6)
+    np.testing.assert_allclose(heads.mean_distance(ahead), [2, 1], atol=1e-6)
 
 
 def test_losses_are_those_of_the_logits_with_heads_switched_off_or_not():

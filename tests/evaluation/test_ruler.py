@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from attnjax.evaluation import ruler, words
+from attnjax.evaluation import ruler
 from attnjax.evaluation.samples import Setting, samples
 from attnjax.registry import SUITES
 from tests.golden_arrays import GOLDEN
@@ -74,22 +74,6 @@ def test_no_common_word_is_a_part_of_another(length):
         assert 0.95 * (length - 100) - 80 < len(one.prompt + one.prefix) <= length - 100
 
 
-def test_common_words_of_three_parts_fill_texts_for_which_others_are_too_few(monkeypatch):
-    """Where a token is a word, 131,072 tokens take more words than there are pairs; here of twelve halves each."""
-    monkeypatch.setattr(words, "ADJECTIVES", words.ADJECTIVES[:12])
-    monkeypatch.setattr(words, "NOUNS", words.NOUNS[:12])
-    monkeypatch.setattr("attnjax.evaluation.samples.KEYS", [f"{a}-{n}" for a in words.ADJECTIVES for n in words.NOUNS])
-    (made,) = samples("cwe", Setting(9_000, 120, lambda text: len(text.split())), 1)
-    assert 0.99 * (9_000 - 120) < len((made.prompt + made.prefix).split()) <= 9_000 - 120
-    found = {word for word in made.prompt.split() if word.count("-") == 2}
-    assert len(found) > 144
-    assert set(made.answers) <= found
-    # No first or last part ends or begins another.
-    firsts, lasts = ({word.split("-")[i] for word in found} for i in (0, 2))
-    assert not [(a, b) for a in firsts for b in firsts if a != b and b.endswith(a)]
-    assert not [(a, b) for a in lasts for b in lasts if a != b and b.startswith(a)]
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -98,6 +82,7 @@ def test_common_words_of_three_parts_fill_texts_for_which_others_are_too_few(mon
         (lambda: Setting(0, 64, len), "length .*1, got 0"),
         (lambda: ruler.frequent_words(ruler.seeded(0), 42, vocabulary=20), "fwe: .*42 .*20"),
         (lambda: ruler.common_words(ruler.seeded(0), 10_000), "cwe: 10000 "),
+        (lambda: samples("cwe", Setting(10**6, 100, len), 1), "cwe: .*1000000"),
     ],
 )
 def test_mistakes_are_named(call, message):

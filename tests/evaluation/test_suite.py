@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,8 +26,7 @@ FAR = 12_000
 
 def scores(window, task, length, number=4):
     (found,) = suite.evaluate(Reader(window), (length,), (task,), number=number)
-    assert not found.problem
-    return found.generation, found.ranking
+    return found["generation"], found["ranking"]
 
 
 @pytest.mark.parametrize("task", WINDOWS)
@@ -52,8 +52,9 @@ def test_effective_length_ends_with_the_window():
 
 def test_what_does_not_fit_has_its_reason_in_place_of_a_score():
     short, long = suite.evaluate(Reader(WHOLE), (600, 1024), ("niah_multikey_3",), number=2)
-    assert (short.generation, long.generation) == (None, 100.0)
-    assert "a length of 600" in short.problem
+    assert long == {"task": "niah_multikey_3", "length": 1024, "samples": 2, "generation": 100.0, "ranking": 100.0}
+    assert "a length of 600" in short["problem"]
+    assert "generation" not in short
     with pytest.raises(ValueError, match="task .*niah_single_1.*qa"):
         suite.evaluate(Reader(9), (600,), ("qa",))
 
@@ -66,12 +67,12 @@ def test_string_match_is_that_of_the_authors():
 def test_the_likeliest_candidate_is_counted_per_byte_and_after_the_prompt():
     costs = {0: np.log(4), 1: np.log(4), 2: 0.1, 3: np.log(4)}
     after_1 = lambda prompt, told, size: [np.array([costs[t] if prompt[-1] == 1 else 1.0 for t in one]) for one in told]
-    best = lambda *arguments: suite.best_candidate(after_1, *arguments)
+    best = lambda *arguments, endings=after_1: suite.best_candidate(SimpleNamespace(endings=endings), *arguments)
     assert best([1], [[1, 0], [1, 2], [1, 3]], [1, 1, 1], 8) == 1
     # Two bytes that cost twice as much as one are as likely per byte; a bit more bytes, and they win.
     assert best([1], [[1, 0], [1, 0, 0]], [1, 2], 8) == -1
     assert best([1], [[1, 0], [1, 0, 0]], [1, 3], 8) == 1
-    assert suite.best_candidate(lambda *_: [[np.nan]], [1], [[1, 0]], [1], 8) == -1
+    assert best([1], [[1, 0]], [1], 8, endings=lambda *_: [[np.nan]]) == -1
     # A tokenizer merged the end of the prompt with the answers: all that follows what is shared is the answer's.
     assert best([1, 0], [[1, 3], [1, 2]], [1, 1], 8) == 1
     with pytest.raises(ValueError, match="9 tokens, .* 8 "):
@@ -101,8 +102,8 @@ def test_a_decoder_is_measured_by_generation_and_ranking():
     for row, prompt, answer in zip(logits, prompts, told, strict=True):
         np.testing.assert_array_equal(row.argmax(-1)[len(prompt) - 1 :][: len(answer)], answer)
     (score,) = suite.evaluate(subject, (500,), ("niah_single_1",), number=2)
-    assert score.generation == 0
-    assert score.ranking in (0, 50, 100)
+    assert score["generation"] == 0
+    assert score["ranking"] in (0, 50, 100)
 
 
 def test_a_token_beyond_the_embedding_is_named():
@@ -113,7 +114,7 @@ def test_a_token_beyond_the_embedding_is_named():
         lambda: subject.endings([1], [[50]], 4),
         lambda: subject.endings([50], [[1]], 4),
     ):
-        with pytest.raises(ValueError, match="token 50 .* 50 tokens .*tiny"):
+        with pytest.raises(ValueError, match=r"0\.\.49 .*tiny.*\.\.50"):
             call()
 
 
@@ -156,21 +157,18 @@ def test_frequencies_of_the_length_are_those_of_the_longest_text(scaling):
 
 
 def test_a_model_read_past_its_trained_length_says_by_what():
-    plain = dataclasses.replace(tiny(encoding=RoPE(theta=100.0), embed_std=1.0), trained=Trained(16, "here"))
+    plain = dataclasses.replace(tiny(encoding=RoPE(theta=100.0), embed_std=1.0), trained=Trained(16))
     found = read_past(plain, "rerope", 40, window=3)
     assert (found.name, found.bytewise, found.model.config.encoding.window) == ("tiny (rerope)", True, 3)
-    assert found.note == "Read by rerope at 2.5 times the trained length of 16 tokens (here)."
-    assert "5 times the trained length of 8 tokens (--trained)" in read_past(plain, "pi", 40, trained=8).note
-    searched = read_past(plain, "longrope", 8, search=list(range(8)))
-    assert searched.model.config.encoding.scaling.long_factors == (1.0,) * 4
-    assert "1, 1, 1, 1" in searched.note
+    assert found.note == "Read by rerope at 2.5 times the trained length of 16 tokens."
+    assert "5 times the trained length of 8 tokens" in read_past(plain, "pi", 40, trained=8).note
     with pytest.raises(ValueError, match="max_position_embeddings.*--trained"):
         read_past(tiny(encoding=RoPE()), "rerope", 40)
 
 
 def test_a_later_scaling_is_taken_off_unless_the_given_length_is_more_than_the_original():
     later = tiny(encoding=RoPE(scaling=YaRN(4.0, 16)))
-    plain = dataclasses.replace(later, trained=Trained(16, "original", scaled_after=True))
+    plain = dataclasses.replace(later, trained=Trained(16, scaled_after=True))
     scaling_at = lambda trained: read_past(plain, "p_rope", 64, trained=trained).model.config.encoding.scaling
     assert scaling_at(None) is scaling_at(16) is None
     assert scaling_at(64) == YaRN(4.0, 16)

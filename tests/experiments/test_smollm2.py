@@ -52,7 +52,7 @@ def test_only_queries_and_keys_are_put_back_each_by_its_number_of_heads():
 def subject():
     config = TransformerConfig(vocab=256, model=16, layers=1, heads=2, hidden=16, encoding=aj.RoPE())
     encode = lambda text: list(text.encode())
-    known = Trained(2048, "")
+    known = Trained(2048)
     return TextModel("tiny", Decoder(config, rngs=nnx.Rngs(0)), encode, str, trained=known)
 
 
