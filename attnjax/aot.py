@@ -37,13 +37,13 @@ from attnjax.typing import PyTree
 GIB = 2**30
 CHIPS = MappingProxyType(
     {
-        "v5e": ("tpu", 16 * GIB, (2,)),
-        "v5p": ("tpu", 95 * GIB, (3,)),
-        "v6e": ("tpu", 32 * GIB, (2,)),
-        "h100": ("cuda", 84_942_979_072, (1, 2)),
+        "v5e": ("tpu", 16 * GIB),
+        "v5p": ("tpu", 95 * GIB),
+        "v6e": ("tpu", 32 * GIB),
+        "h100": ("cuda", 84_942_979_072),
     }
 )
-"""Of each kind of chip the platform it is lowered for, its memory in bytes, and how many sizes a topology of it may have."""
+"""Of each kind of chip the platform it is lowered for, and its memory in bytes."""
 H100 = """
 gpu_device_info {
   threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472
@@ -78,27 +78,21 @@ def topology(name: str) -> Topology:
     found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
     if found is None or found[1] not in CHIPS:
         raise ValueError(f"topology {name!r} must be KIND:SIZES such as v5e:4x4 or h100:8, of {', '.join(CHIPS)}")
-    platform, memory, dims = CHIPS[found[1]]
-    sizes = found[2].split("x")
-    if len(sizes) not in dims or not math.prod(map(int, sizes)):
-        shape = "GPUs, or hosts x GPUs of each" if platform == "cuda" else f"{'x'.join('ABC'[: dims[0]])} chips"
-        raise ValueError(f"topology {name!r} must be {shape}, at least one device")
+    platform, memory = CHIPS[found[1]]
+    # Without this libtpu asks a server of the cloud which machine it is on, and waits.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    options = {"topology_name": name}
     if platform == "cuda":
+        sizes = found[2].split("x")
         options = {"target_config": H100, "topology": "x".join(["1"] * (3 - len(sizes)) + sizes)}
-        make = lambda: topologies.get_topology_desc(platform="cuda", **options)
-    else:
-        # Without this libtpu asks a server of the cloud which machine it is on, and waits.
-        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-        make = lambda: topologies.get_topology_desc(name, "tpu")
     try:
-        return Topology(name, platform, tuple(make().devices), memory)
+        made = topologies.get_topology_desc(platform=platform, **options)
+        return Topology(name, platform, tuple(made.devices), memory)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         told = str(error).partition("\n")[0] or type(error).__name__
-        absent = ("libtpu", "unknown platform", "not found", "not installed")
-        if platform == "tpu" and not any(words in told.lower() for words in absent):
-            raise ValueError(f"topology {name!r} does not exist: {told}") from error
         raise ValueError(
-            f"the compiler for {name} is not here ({told}): pip install 'attnjax[compile]', with jax {jax.__version__}"
+            f"topology {name!r} cannot be made: {told}; its compiler comes with pip install 'attnjax[compile]', for jax "
+            f"{jax.__version__}"
         ) from error
 
 
@@ -134,24 +128,16 @@ class Collective(NamedTuple):
 class Compiled(NamedTuple):
     """What is known of a program without running it; sizes are bytes on one device.
 
-    `seconds`: to lower and to compile. `flops`: as the compiler counts them, with one step of each loop; None where it does
-    not. `widened`: products with a 16-bit operand that was made float32 first.
+    `seconds`: to lower and to compile. `memory`: all that the program needs: arguments, outputs that do not take their place,
+    temporary arrays and code. `widened`: products with a 16-bit operand that was made float32 first.
     """
 
     seconds: float
+    memory: int
     arguments: int
-    outputs: int
-    aliased: int
     temporary: int
-    code: int
-    flops: float | None
     collectives: tuple[Collective, ...]
     widened: tuple[str, ...]
-
-    @property
-    def memory(self) -> int:
-        """Bytes that the program needs on each device: arguments, outputs that do not take their place, and the rest."""
-        return self.arguments + self.outputs - self.aliased + self.temporary + self.code
 
 
 class TooLarge(Exception):
@@ -177,7 +163,13 @@ def compile_for(
     Raises:
       TooLarge: where the compiler says so, or on a GPU, whose compiler does not look, more bytes are needed than it has.
     """
-    placed = tuple(_placed(mesh, tree, spec) for tree, spec in zip(arguments, specs, strict=True))
+
+    def place(spec: jax.sharding.PartitionSpec, tree: PyTree) -> PyTree:
+        """Returns the shapes of a tree, laid out on the mesh."""
+        sharding = jax.sharding.NamedSharding(mesh, spec)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+    placed = jax.tree.map(place, specs, arguments, is_leaf=lambda one: isinstance(one, jax.sharding.PartitionSpec))
     start = time.perf_counter()
     try:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
@@ -188,20 +180,12 @@ def compile_for(
             raise
         raise TooLarge(str(error).splitlines()[0]) from error
     seconds, sizes, text = time.perf_counter() - start, compiled.memory_analysis(), compiled.as_text()
-    found = Compiled(
-        seconds,
-        sizes.argument_size_in_bytes,
-        sizes.output_size_in_bytes,
-        sizes.alias_size_in_bytes,
-        sizes.temp_size_in_bytes,
-        sizes.generated_code_size_in_bytes,
-        (compiled.cost_analysis() or {}).get("flops"),
-        collectives(text),
-        widened_products(text),
-    )
-    if found.memory > topology.memory:
-        raise TooLarge(f"{found.memory} bytes are needed on each device, and {topology.name} has {topology.memory}")
-    return found
+    arguments_size, temporary = sizes.argument_size_in_bytes, sizes.temp_size_in_bytes
+    results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    memory = arguments_size + results + temporary + sizes.generated_code_size_in_bytes
+    if memory > topology.memory:
+        raise TooLarge(f"{memory} bytes are needed on each device, and {topology.name} has {topology.memory}")
+    return Compiled(seconds, memory, arguments_size, temporary, collectives(text), widened_products(text))
 
 
 def _compiled(lowered: jax.stages.Lowered) -> Any:
@@ -211,13 +195,6 @@ def _compiled(lowered: jax.stages.Lowered) -> Any:
         if NO_TILES not in str(error):
             raise
         return lowered.compile({"xla_gpu_enable_triton_gemm": False})
-
-
-def _placed(mesh: jax.sharding.Mesh, tree: PyTree, spec: PyTree) -> PyTree:
-    one = lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=jax.sharding.NamedSharding(mesh, spec))
-    if isinstance(spec, jax.sharding.PartitionSpec):
-        return jax.tree.map(lambda x: one(x, spec), tree)
-    return jax.tree.map(one, tree, spec)
 
 
 # The text of an HLO module --------------------------------------------------------------------------------------------------
@@ -238,6 +215,8 @@ COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
 INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*?)\s([a-z][a-z0-9\-]*)\((.*)$")
 ARRAY = re.compile(r"\b([a-z]+)(\d*)\w*\[([\d,]*)\]")
 CALLED = re.compile(r"\b(?:calls|body|to_apply|true_computation|false_computation|branch_computations)=(\{[^}]*\}|\S+)")
+ATTRIBUTES = re.compile(r"\)(?:, \w+=|$)")
+"""Where operands end. Layouts may have parentheses too, as may types of tuples."""
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 Paths = frozenset[tuple[int, ...]]
@@ -253,13 +232,11 @@ class Instruction(NamedTuple):
     operands: tuple[str, ...]
     called: tuple[str, ...]
     rest: str
+    is_root: bool
 
 
-class Computation(NamedTuple):
-    """Instructions by name, and which of them is the result."""
-
-    instructions: Mapping[str, Instruction]
-    root: str
+Module = dict[str, dict[str, Instruction]]
+"""The instructions of each computation by name."""
 
 
 def collectives(text: str) -> tuple[Collective, ...]:
@@ -278,20 +255,24 @@ def collectives(text: str) -> tuple[Collective, ...]:
     module, entry = _parsed(text)
     counts: collections.Counter[str] = collections.Counter()
     sizes: collections.Counter[str] = collections.Counter()
-    unsure, waiting = set(), [(entry, 1, True)]
-    while waiting:  # computations with how often they run, and whether that is known; of branches each counts as taken
-        name, times, known = waiting.pop()
-        own = module[name].instructions
+    unsure: set[str] = set()
+
+    def visit(name: str, times: int, known: bool) -> None:
+        """Counts a computation that runs so often, if that is known; of branches each counts as taken."""
+        own = module[name]
         for one in own.values():
             kind = one.operation.removesuffix("-start")
             if kind in COLLECTIVES:
                 counts[kind] += times
                 sizes[kind] += times * sum(size_of(own[operand].type) for operand in one.operands if operand in own)
-                unsure |= set() if known else {kind}
+                unsure.update(() if known else (kind,))
             trips = TRIPS.search(one.rest) if one.operation == "while" else None
-            more = times * (int(trips[1]) if trips else 1)
-            sure = known and (one.operation != "while" or trips is not None)
-            waiting += [(called, more, sure) for called in one.called if called in module]
+            for called in one.called:
+                if called in module:
+                    sure = known and (one.operation != "while" or trips is not None)
+                    visit(called, times * int(trips[1]) if trips else times, sure)
+
+    visit(entry, 1, True)
     return tuple(Collective(kind, counts[kind], sizes[kind], kind in unsure) for kind in sorted(counts))
 
 
@@ -312,7 +293,7 @@ def widened_products(text: str) -> tuple[str, ...]:
     """
     module, entry = _parsed(text)
     found: dict[str, str] = {}
-    _spread(module, entry, (), found)
+    _spread(module, entry, [], found)
     return tuple(found.values())
 
 
@@ -328,88 +309,68 @@ def size_of(type_: str) -> int:
     return sum(math.prod(int(n) for n in dims.split(",") if n) * bits(kind, n) // 8 for kind, n, dims in found)
 
 
-def _parsed(text: str) -> tuple[dict[str, Computation], str]:
-    """Returns the computations of a module by name, and the name of the first that runs. Raises ValueError without one."""
-    module: dict[str, Computation] = {}
-    entry = name = root = ""
-    instructions: dict[str, Instruction] = {}
+def _parsed(text: str) -> tuple[Module, str]:
+    """Returns the computations of a module by name, and the name of the first that runs."""
+    module: Module = {}
+    entry = name = ""
     for line in text.splitlines():
         if header := COMPUTATION.match(line):
-            name, instructions, root = header[2], {}, ""
-            entry = name if header[1] else entry
-        elif line.startswith("}") and name:
-            module[name] = Computation(instructions, root)
-            name = ""
+            name = header[2]
+            module[name], entry = {}, name if header[1] else entry
         elif name and (found := INSTRUCTION.match(line)):
-            is_root, own, type_, operation, rest = found.groups()
-            inside = _until_closed(rest)
+            root, own, type_, operation, rest = found.groups()
+            inside = ATTRIBUTES.split(rest)[0]
             operands = re.findall(r"%([\w.\-]+)" if "%" in inside else r"([\w.\-]+)", inside)
-            called = tuple(one for names in CALLED.findall(rest) for one in re.findall(r"[\w.\-]+", names))
-            instructions[own] = Instruction(own, type_, operation, tuple(operands), called, rest)
-            root = own if is_root else root
-    if entry not in module:
-        raise ValueError("this is no text of an HLO module: it has no ENTRY computation")
+            called = [one for names in CALLED.findall(rest) for one in re.findall(r"[\w.\-]+", names)]
+            module[name][own] = Instruction(own, type_, operation, tuple(operands), tuple(called), rest, bool(root))
     return module, entry
 
 
-def _until_closed(rest: str) -> str:
-    """Returns the text up to the parenthesis that closes one which was open before."""
-    depth = 1
-    for i, letter in enumerate(rest):
-        depth += {"(": 1, ")": -1}.get(letter, 0)
-        if not depth:
-            return rest[:i]
-    return rest
-
-
-def _spread(module: Mapping[str, Computation], name: str, given: tuple[Paths, ...], found: dict[str, str]) -> Paths:
+def _spread(module: Module, name: str, given: list[Paths], found: dict[str, str]) -> Paths:
     """Returns where the result of a computation is widened, for arguments that are widened at `given`.
 
     The products that it meets with a widened operand are added to `found`, by their names.
     """
     own: dict[str, Paths] = {}
-    for one in module[name].instructions.values():  # operands come first
+    for one in module[name].values():  # operands come first
         of = [own.get(operand, frozenset()) for operand in one.operands]
-        own[one.name] = _passed_on(module, name, one, of, given, found)
+        if one.operation == "parameter":
+            index = int(ATTRIBUTES.split(one.rest)[0])
+            own[one.name] = given[index] if index < len(given) else frozenset()
+        elif one.operation == "convert":
+            source = module[name].get(one.operands[0])
+            own[one.name] = frozenset({()}) if source and _widens(source.type, one.type) else frozenset()
+        else:
+            own[one.name] = _passed_on(module, one, of, found)
         target = re.search(r'\bcustom_call_target="([^"]*)"', one.rest) if one.operation == "custom-call" else None
         # A library may be given more than two operands: what is added to the product, and memory to work in.
         if (one.operation in PRODUCTS or (target and target[1].startswith(LIBRARY_PRODUCTS))) and any(of[:2]):
             origin = re.search(r'op_name="([^"]*)"', one.rest)
             found[f"{name}/{one.name}"] = origin[1] if origin else one.name
-    return own[module[name].root]
+    return next(own[one.name] for one in module[name].values() if one.is_root)
 
 
-def _passed_on(
-    module: Mapping[str, Computation],
-    name: str,
-    one: Instruction,
-    of: list[Paths],
-    given: tuple[Paths, ...],
-    found: dict[str, str],
-) -> Paths:
+def _widens(before: str, after: str) -> bool:
+    source, made = ARRAY.search(before), ARRAY.search(after)
+    return bool(source and made and source[1] + source[2] in NARROW and int(made[2] or 0) > 16)
+
+
+def _passed_on(module: Module, one: Instruction, of: list[Paths], found: dict[str, str]) -> Paths:
     """Returns where the result of an instruction is widened, for operands that are widened at `of`."""
     operation = one.operation.removesuffix("-start").removesuffix("-done")
     called = [inner for inner in one.called if inner in module]
-    if operation == "convert":
-        source = module[name].instructions.get(one.operands[0])
-        before, after = ARRAY.search(source.type if source else ""), ARRAY.search(one.type)
-        is_widened = before and after and before[1] + before[2] in NARROW and int(after[2] or 0) > 16
-        return frozenset({()}) if is_widened else frozenset()
-    if operation == "parameter":
-        index = int(_until_closed(one.rest))
-        return given[index] if index < len(given) else frozenset()
     if operation == "tuple":
         return frozenset((i, *path) for i, paths in enumerate(of) for path in paths)
     if operation == "get-tuple-element" and (element := re.search(r"\bindex=(\d+)", one.rest)):
         return frozenset(path[1:] for path in of[0] if path[:1] == (int(element[1]),))
     if operation == "while":
         state: Paths = of[0]
-        while not (after_step := state.union(*(_spread(module, body, (state,), found) for body in called))) <= state:
-            state = after_step
+        while not (after := state.union(*(_spread(module, body, [state], found) for body in called))) <= state:
+            state = after
         return state
     if operation == "conditional":  # the first operand chooses, and every branch has one of the others
-        return frozenset().union(*(_spread(module, inner, (of[i],), found) for i, inner in enumerate(called, 1)))
+        return frozenset().union(*(_spread(module, inner, [of[i]], found) for i, inner in enumerate(called, 1)))
     if operation in CALLS and called:
-        return frozenset().union(*(_spread(module, inner, tuple(of), found) for inner in called))
+        return frozenset().union(*(_spread(module, inner, of, found) for inner in called))
     passed = of[:1] if operation in MOVES or one.operation.endswith("-done") else of[JOINS.get(operation, slice(0))]
     return frozenset().union(*passed)

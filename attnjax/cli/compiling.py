@@ -49,11 +49,7 @@ def compile_(arguments: argparse.Namespace) -> int:
 
 def _tell(found: "Compiled", size_of: Callable[[int], str]) -> None:
     print(f"  compiled in {found.seconds:.1f} s; it needs {size_of(found.memory)} of a device:")
-    print(
-        f"    arguments {size_of(found.arguments)}, of which {size_of(found.aliased)} hold results; other results "
-        f"{size_of(found.outputs - found.aliased)}; temporary {size_of(found.temporary)}; code {size_of(found.code)}"
-    )
-    print(f"  operations: {'the compiler does not say' if found.flops is None else f'{found.flops:.3g}'}")
+    print(f"    arguments {size_of(found.arguments)}; temporary {size_of(found.temporary)}; results and code the rest")
     for one in found.collectives:
         least = "at least " if one.at_least else ""
         print(f"  {one.kind}: {least}{one.count}, {size_of(one.bytes)} from each device")
