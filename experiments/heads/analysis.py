@@ -1,6 +1,5 @@
 """Tables and figure of README.md from records.csv.xz: `python -m experiments.study heads`."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -63,46 +62,39 @@ def of_patterns(records: pd.DataFrame) -> dict[str, str]:
         beside = [f"{by_seed(records, 'rope', pattern, name)[0]:.2f}" for name in ("baseline", "chance")]
         cells = []
         for encoding in ENCODINGS:
-            best = of_mean(by_seed(records, encoding, pattern, "best_head"))
+            best = by_seed(records, encoding, pattern, "best_head").mean()
             counts = [by_seed(records, encoding, pattern, "stand_out", stage=s).sum() for s in ("trained", "untrained")]
-            cells.append(f"{interval(best)}; {counts[0]:.0f} ({counts[1]:.0f})")
+            cells.append(f"{best:.2f}; {counts[0]:.0f} ({counts[1]:.0f})")
         rows.append([title, *beside, *cells])
     best = {encoding: by_seed(records, encoding, "previous_token", "best_head") for encoding in ENCODINGS}
     others = [encoding for encoding in ENCODINGS if encoding != "rope"]
     p = holm([sign_flip(best["rope"] - best[one]) for one in others])
-    differences = [f"{label(one)} {interval(of_mean(best['rope'] - best[one]))}" for one in others]
-    planned = f"{', '.join(differences)}; p = {max(p):.3f} at most after Holm's correction"
+    differences = sorted((of_mean(best["rope"] - best[one]).value, one) for one in others)
+    least, most = (
+        f"{interval(of_mean(best['rope'] - best[one]))} ({label(one)})" for _, one in differences[:: len(p) - 1]
+    )
+    planned = f"{least} to {most}, p = {max(p):.3f} at most after Holm's correction"
     table = markdown(pd.DataFrame(rows, columns=["pattern", "best offset", "chance", *map(label, ENCODINGS)]))
     return {"patterns": table, "planned": planned}
 
 
 def of_pruning(records: pd.DataFrame) -> dict[str, str]:
-    """Returns what half of the heads cost, and the 5-grams that models are held against."""
+    """Returns the loss of the models that a 5-gram does not beat, its rise without heads, and the loss of the 5-gram."""
     grams = records[(records["of"] == "ngrams") & (records["measure"] == "5-gram")].set_index("length")["value"]
-    rows, told = [], "not measured"
-    for length, encoding in itertools.product((SHORT, LONG), ENCODINGS):
-        loss = lambda of, kept, e=encoding, n=length: by_seed(records, e, of, "loss", kept, length=n)
-        whole = loss("importance", 8)
-        if not len(whole):
-            continue
-        ordered, random = (loss(of, 4) - whole for of in ("importance", "random"))
-        bar = of_mean(whole).high < grams[length]
-        costs = (ordered, random, ordered - random)
-        rows.append(
-            [length, label(encoding), interval(of_mean(whole), 3), bar, *(interval(of_mean(one)) for one in costs)]
-        )
-        if bar:
-            first = interval(of_mean(100 * (loss("importance", 7) / whole - 1)), 0)
-            told = f"{first} % without the least important head, {interval(of_mean(ordered))} nats without half of them"
-    heads = ["bytes", "encoding", "loss", "below the 5-gram", "half, by importance", "half, random", "difference"]
-    table = pd.DataFrame(rows, columns=heads)
-    table["below the 5-gram"] = table["below the 5-gram"].map({True: "yes", False: "no"})
-    listed = [f"{loss:.3f} in windows of {length} bytes" for length, loss in sorted(grams.items())]
-    return {"pruning": markdown(table), "fivegram": " and ".join(listed), "pruned": told}
+    loss = lambda of, kept: by_seed(records, "rope", of, "loss", kept, length=SHORT)
+    whole = loss("importance", 8)
+    ordered, random = (loss(of, 4) - whole for of in ("importance", "random"))
+    told = lambda values, digits=2: interval(of_mean(values), digits)
+    return {
+        "whole": told(whole, 3),
+        "fivegram": f"{grams[SHORT]:.3f}",
+        "first": told(100 * (loss("importance", 7) / whole - 1), 0),
+        "half": f"{told(ordered)} by importance, {told(random)} in random orders, difference {told(ordered - random)}",
+    }
 
 
 def of_positions(records: pd.DataFrame) -> dict[str, str]:
-    """Returns R2 of probes, and the use of rotary frequencies."""
+    """Returns R2 of probes."""
     columns = {
         "input of layer 1": (1, "within", "trained"),
         "features": (2, "within", "trained"),
@@ -116,12 +108,7 @@ def of_positions(records: pd.DataFrame) -> dict[str, str]:
         ]
         for e in ENCODINGS
     ]
-    used = records[records["measure"] == "share"]
-    leaving = used[used["place"] > LONG - 1].groupby("run")["value"].sum() / 2
-    return {
-        "positions": markdown(pd.DataFrame(rows, columns=["encoding", *columns])),
-        "leaving": interval(of_mean(leaving.to_numpy())),
-    }
+    return {"positions": markdown(pd.DataFrame(rows, columns=["encoding", *columns]))}
 
 
 def figure() -> Any:

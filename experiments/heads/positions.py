@@ -1,28 +1,20 @@
-"""What a trained model knows of positions: linear probes of hidden states, and which rotary frequencies its heads use.
+"""What a trained model knows of positions: linear probes of hidden states.
 
     y = w x + b,   (w, b) = argmin mean (y - w x - b)^2 + penalty |w|^2        R2 = 1 - sum (y - y_hat)^2 / sum (y - mean y)^2
 
 Half of the windows fit the map at trained positions, a quarter chooses the penalty, the last quarter is tested, there and
-beyond. Controls: the same model with random parameters, and positions shuffled within each window. Use of a rotary pair c is
-scale * mean |q_c| * mean |k_c|, a bound of what it can add to a logit.
+beyond. Controls: the same model with random parameters, and positions shuffled within each window.
 
-References: Haviv et al. 2022 (arXiv:2203.16634) and Kazemnejad et al. 2023 (arXiv:2305.19466) for probes, Barbero et al. 2024
-(arXiv:2410.06205) for frequencies.
+References: Haviv et al. 2022 (arXiv:2203.16634), Kazemnejad et al. 2023 (arXiv:2305.19466).
 """
 
-import functools
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from attnjax.evaluation.loaded_model import LoadedModel
-from attnjax.modules.parameters import add, normalize
-from attnjax.positions import Remapped, RoPE, Sizes
 from attnjax.tasks import Text
-from attnjax.typing import Array, Float, Int, PyTree
+from attnjax.typing import Array, Float, Int
 from experiments.heads.pruning import drawn
 
 KEY = 2203_16634
@@ -33,11 +25,7 @@ PENALTIES = 10.0 ** np.arange(-8, 1)
 
 
 def measure(subject: LoadedModel, text: Text, trained: int, seed: int, count: int = WINDOWS) -> list[tuple]:
-    """Returns rows (stage, of, measure, place, value) of a run.
-
-    `R2` by layer, within trained positions and beyond, of the model, untrained and shuffled; `share` of each wavelength in the
-    use of rotary frequencies, mean over the heads of a layer.
-    """
+    """Returns rows (stage, of, measure, place, value) of a run: R2 by layer, within trained positions and beyond."""
     tokens = drawn(text.for_split("test"), 2 * trained, count, KEY)
     target = np.tile(np.arange(2 * trained), (count, 1))
     model = subject.module()
@@ -48,24 +36,12 @@ def measure(subject: LoadedModel, text: Text, trained: int, seed: int, count: in
         "untrained": probe(random.hidden_states(jnp.asarray(tokens)), target, trained),
         "shuffled": probe(states, shuffled(target, trained, seed), trained),
     }
-    rows = [
+    return [
         (stage, of, "R2", layer, float(value))
         for stage, scores in probed.items()
         for of, values in zip(("within", "beyond"), scores, strict=True)
         for layer, value in enumerate(values)
     ]
-    encodings = subject.config.encodings
-    if all(isinstance(one, RoPE) and not isinstance(one, Remapped) for one in encodings):
-        use = frequency_use(subject, tokens[:, :trained])
-        share = (use / use.sum(-1, keepdims=True)).mean(1)
-        H = subject.config.sizes.head_dim
-        turns = 2 * np.pi / encodings[0].constants(Sizes(H, 1, 1, H), trained)["frequencies"].radians
-        rows += [
-            ("trained", layer, "share", turn, x)
-            for layer, row in enumerate(share)
-            for turn, x in zip(turns, row, strict=True)
-        ]
-    return rows
 
 
 def probe(
@@ -108,29 +84,3 @@ def shuffled(target: Int[np.ndarray, "B T"], fitted: int, seed: int) -> Int[np.n
     return np.concatenate(
         [generator.permuted(part, axis=1) for part in (target[:, :fitted], target[:, fitted:])], axis=1
     )
-
-
-def frequency_use(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "L N c"]:
-    """Returns the use of each rotary pair by each head, as part of a logit, mean over examples."""
-    return np.asarray(_use(subject.graph, subject.params, jnp.asarray(tokens)))
-
-
-@functools.partial(jax.jit, static_argnames="graph")
-def _use(graph: Any, params: PyTree, tokens: Int[Array, "B T"]) -> Float[Array, "L N c"]:
-    model, found = nnx.merge(graph, params), []
-    for block, x in zip(model.stack.layers, model.hidden_states(tokens), strict=False):
-        attention, y = block.attention, normalize(block.attention_norm, x) if model.config.norm_position == "pre" else x
-        q = add(jnp.einsum("btd,dnh->btnh", y, attention.w_q[...]), attention.b_q)
-        q, k = normalize(attention.q_norm, q), attention.keys_values(y).k
-        scale = q.shape[-1] ** -0.5 if attention.scale is None else attention.scale
-        k = jnp.repeat(k, q.shape[2] // k.shape[2], axis=2)
-        size = lambda z, rope=attention.encoding: jnp.mean(pair_norms(z, rope), axis=1)
-        found.append(jnp.mean(size(q) * size(k), axis=0) * scale)
-    return jnp.stack(found)
-
-
-def pair_norms(x: Float[Array, "B T N H"], rope: RoPE) -> Float[Array, "B T N c"]:
-    """Returns the length of each pair of channels that a RoPE turns."""
-    pairs, _ = rope.pairs(x.shape[-1])
-    shape, axis = ((2, pairs), -2) if rope.layout == "half" else ((pairs, 2), -1)
-    return jnp.linalg.norm(x[..., : 2 * pairs].reshape(*x.shape[:-1], *shape), axis=axis)

@@ -22,7 +22,6 @@ TASKS = {"copy": 16, "sort": 8, "bucket_sort": 16, "induction": 16, "markov": 32
 """The tasks in their order, and the longest trained length of each."""
 EXACT = ("copy", "sort", "bucket_sort")
 """Tasks whose metric is exact match; that of the others is the loss in nats."""
-LEVEL = "\N{ALMOST EQUAL TO}"
 
 
 def metric_of(task: str) -> str:
@@ -72,14 +71,27 @@ def summary() -> Frame:
     return found.reset_index(names="encoding").set_index(["task", "encoding"])
 
 
-def cell(row: Frame) -> str:
-    """Returns the factor, its interval and how many runs fit, with a mark where it cannot be told from the largest."""
-    count = f"{row.fitted:.0f}/{row.runs:.0f}"
-    if pd.isna(row["rank"]):
-        return f"*not fitted, {count}*"
-    ends = f" [{row.low:.2f}, {row.high:.2f}]" if row.low < row.high else ""
-    mark = f"{LEVEL} " if row.largest or row.p > 0.05 else ""
-    return f"{mark}{row.factor:.2f}{ends}, {count}"
+def named(rows: Frame) -> str:
+    """Returns the encodings of a column's rows, as people say them."""
+    return ", ".join(map(label, rows.index)) or "none"
+
+
+def reach(found: Frame) -> Frame:
+    """Returns a row per task: the largest median factor, the encodings not told from it, and those that did not fit."""
+    rows = []
+    for task, longest in TASKS.items():
+        column = found.loc[task]
+        (name,) = column.index[column.largest]
+        best, equal = column.loc[name], column[(column.p > 0.05) & column["rank"].notna()]
+        ends = f" [{best.low:.2f}, {best.high:.2f}]" if best.low < best.high else ""
+        told = named(equal)
+        if 2 * len(equal) > len(column):
+            lower = column[column.p <= 0.05]
+            told = f"all that fit but {named(lower)}" if len(lower) else "all that fit"
+        rows.append(
+            (task, longest, f"{label(name)} {best.factor:.2f}{ends}", told, named(column[column["rank"].isna()]))
+        )
+    return pd.DataFrame(rows, columns=["task", "trained to", "largest factor", "not told from it", "not fitted"])
 
 
 def contrasts() -> Frame:
@@ -95,32 +107,18 @@ def contrasts() -> Frame:
     return pd.DataFrame(rows, columns=["task", "unit", "RoPE less sinusoidal", "pairs in which RoPE is better", "p"])
 
 
-def agreement(summary: Frame) -> Frame:
-    """Returns Kendall's tau_b of the median factors of each pair of tasks, over the encodings that fit both."""
-    ranked = summary.factor.where(summary["rank"].notna()).unstack("task")
-    found = pd.DataFrame("", list(TASKS)[:-1], list(TASKS)[1:])
-    for one, other in combinations(TASKS, 2):
-        both = ranked[[one, other]].dropna()
-        found.loc[one, other] = f"{stats.kendalltau(both[one], both[other]).statistic:.2f}"
-    return found.reset_index(names="")
+def agreement(found: Frame) -> str:
+    """Returns the smallest and the largest Kendall's tau_b of two tasks' median factors, over the encodings that fit both."""
+    ranked = found.factor.where(found["rank"].notna()).unstack("task")
+    pairs = [ranked[[one, other]].dropna() for one, other in combinations(TASKS, 2)]
+    taus = [stats.kendalltau(both.iloc[:, 0], both.iloc[:, 1]).statistic for both in pairs]
+    return f"{min(taus):.2f} to {max(taus):.2f}"
 
 
 def tables() -> dict[str, str]:
-    """Returns the tables of the page."""
-    found = summary()
-    factors = found.apply(cell, axis=1).unstack("task")[list(TASKS)]
-    factors = factors.loc[list(dict.fromkeys(found.index.get_level_values("encoding")))].reset_index()
-    factors["encoding"] = factors.encoding.map(label)
-    contrast = contrasts()
-    copy, markov, text = (contrast.set_index("task").loc[name] for name in ("copy", "markov", "text"))
-    return {
-        "factors": markdown(factors),
-        "contrasts": markdown(contrast),
-        "agreement": markdown(agreement(found)),
-        "text": f"{text.iloc[1]}, {text.iloc[2]} pairs",
-        "markov": f"{markov.iloc[1]}, {markov.iloc[2]} pairs, p = {markov.iloc[3]}",
-        "copy": f"{copy.iloc[1]}, {copy.iloc[2]} pairs, p = {copy.iloc[3]}",
-    }
+    """Returns the marked places of the page."""
+    found, contrast = summary(), contrasts()
+    return {"reach": markdown(reach(found)), "contrasts": markdown(contrast), "agreement": agreement(found)}
 
 
 def figure() -> Any:

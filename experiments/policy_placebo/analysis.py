@@ -67,7 +67,7 @@ def told(values: Any, fits: Any, digits: int = 3) -> str:
 
 
 def tables() -> dict[str, str]:
-    """Returns the tables of the page, and the numbers of the check."""
+    """Returns the table of the page, and the numbers of its answer and its check."""
     known: Frame = cells(load(NAME))
     found: Frame = differences(known)
     rows = [
@@ -76,40 +76,33 @@ def tables() -> dict[str, str]:
             label(name[1]) + ("" if one.fitted else " (not fitted)"),
             name[2],
             told(one["values"], one.fits),
-            f"{one['values'].min():.2f} to {one['values'].max():.2f}",
             "" if pd.isna(one.p) else f"{one.p:.3f}",
         )
         for name, one in found.iterrows()
     ]
-    frame = pd.DataFrame(rows, columns=["task", "encoding", "policy", "less arange", "pairs from, to", "p (Holm)"])
+    frame = pd.DataFrame(rows, columns=["task", "encoding", "policy", "less arange", "p (Holm)"])
     placebo = (found.role == "placebo").to_numpy()
     none = found[placebo & (found.index.get_level_values("encoding") == "nope")]
     rest = found[placebo & found.fitted.to_numpy() & (found.index.get_level_values("encoding") != "nope")]
     means = [of_mean(values) for values in rest["values"]]
     outside = sum(not one.low <= 0 <= one.high for one in means if one.kind != "none")
     chance = stats.binom.sf(outside - 1, len(rest), 0.05)
+    differing = [(name, one) for name, one in rest.iterrows() if one["values"].any()]
     past = known.past.groupby(["encoding", "task", "policy"]).mean()
     from_to = lambda name: " to ".join(f"{past[name, 'copy', policy]:.2f}" for policy in POLICIES[:2])
     return {
         "sinusoidal": from_to("sinusoidal"),
         "learned": from_to("learned"),
         "rope": from_to("rope"),
-        "placebo": markdown(frame[placebo].iloc[:, :4]),
         "effects": markdown(frame[~placebo]),
-        "cells": markdown(by_policy(known)),
         "zero": f"{sum(not values.any() for values in none['values'])} of {len(none)}",
+        "equal": f"{len(rest) - len(differing)} of {len(rest)}",
+        "differing": "; ".join(
+            f"{label(name[1])} on {name[0]} {told(one['values'], one.fits)}" for name, one in differing
+        ),
         "outside": f"{outside} of {len(rest)}",
-        "equal": str(sum(not values.any() for values in rest["values"])),
         "chance": f"{chance:.3f}",
     }
-
-
-def by_policy(cells: Frame) -> Frame:
-    """Returns the mean past training of every cell as text, policies beside each other."""
-    groups = cells.groupby(["task", "encoding", "policy"])
-    text = groups.apply(lambda one: told(one.past, one.within.round(12) >= FIT, 2)).unstack().sort_index(key=_place)
-    text = text[list(POLICIES)].reset_index()
-    return text.assign(encoding=text.encoding.map(label))
 
 
 def figure() -> Any:

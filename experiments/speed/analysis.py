@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.study import markdown
+from experiments.study import label, markdown
 
 HERE = Path(__file__).parent
 ATTENTION = (
@@ -64,7 +64,7 @@ def tables() -> dict[str, str]:
         "memory": memory(cpu),
         "short": short(cpu),
         "other": other(cpu),
-        "gpu": on_gpu(gpu),
+        **on_gpu(gpu),
         "runs": runs(rows),
         "jax": ends(plain[plain.peer.isin(["jax.nn xla", "flax linen"])], 1),
         "torch": ends(plain[plain.peer == "PyTorch SDPA"], 2),
@@ -81,18 +81,16 @@ def attention(rows: pd.DataFrame) -> str:
     """Ratios of long sequences by length."""
     rows = rows[rows["T"].isin(LONG)]
     found = rows.pivot_table(index=["case", "peer"], columns="T", values="ratio")
-    lines = [[label, *found.loc[[(case, peer)]].to_numpy()[0]] for case, peer, label in ATTENTION]
+    lines = [[title, *found.loc[[(case, peer)]].to_numpy()[0]] for case, peer, title in ATTENTION]
     return markdown(pd.DataFrame(lines, columns=["", *(f"T = {T:,.0f}" for T in found)]), times)
 
 
 def encodings(rows: pd.DataFrame) -> str:
-    """The time of no encoding over that of each, the quickest first."""
-    chosen = rows[(rows.suite == "encodings") & (rows["T"] == 2048)]
-    found = chosen.pivot_table(index="ours", columns="case", values="ratio")[["forward", "gradients"]]
-    found = (1 / found).sort_values("gradients").T
-    return markdown(
-        found.rename_axis("time, in times of none").rename_axis(None, axis=1).reset_index(), "{:.2f}".format
-    )
+    """The smallest and the largest time of a gradient under an encoding, in times of that without one."""
+    chosen = rows[(rows.suite == "encodings") & (rows["T"] == 2048) & (rows.case == "gradients")]
+    cost = (1 / chosen.set_index("ours").ratio).sort_values()
+    first, *_, last = [f"{value:.2f} ({label(name)})" for name, value in cost.items()]
+    return f"{first} to {last}"
 
 
 def memory(rows: pd.DataFrame) -> str:
@@ -117,27 +115,28 @@ def short(rows: pd.DataFrame) -> str:
 def other(rows: pd.DataFrame) -> str:
     """Training, populations, evaluation, generation and start."""
     lines = [
-        [label, peer, rows[(rows.suite == suite) & (rows.case == case)].ratio.iloc[0]]
-        for suite, case, label, peer in OTHER
+        [title, peer, rows[(rows.suite == suite) & (rows.case == case)].ratio.iloc[0]]
+        for suite, case, title, peer in OTHER
     ]
     return markdown(pd.DataFrame(lines, columns=["work", "compared with", "times as fast"]), times)
 
 
-def on_gpu(rows: pd.DataFrame) -> str:
-    """Ratios on a GPU by encoding and direction, of the last run that has them."""
+def on_gpu(rows: pd.DataFrame) -> dict[str, str]:
+    """Ratios on a GPU beside cuDNN's kernel, by encoding and direction, of the last run that has them; and beside others."""
     parts = rows.case.str.extract(r"(?P<way>\w+), (?P<encoding>\w+), (?P<width>H = \d+)")
     rows = rows.join(parts).drop_duplicates(["case", "peer"], keep="last")
-    found = rows.pivot_table(index=["encoding", "way", "width"], columns="peer", values="ratio", sort=False)
-    peers = ["jax.nn cudnn", "jax.nn cudnn, no bias", "tokamax", "PyTorch SDPA", "jax.nn xla"]
-    return markdown(found[peers].rename_axis(None, axis=1).reset_index(), times)
+    found = rows.pivot_table(index=["encoding", "way"], columns=["peer", "width"], values="ratio", sort=False)
+    found = found[["jax.nn cudnn", "jax.nn cudnn, no bias"]].sort_index(axis=1, level="width", ascending=False)
+    found.columns = [f"{peer.removeprefix('jax.nn ')}, {width}" for peer, width in found.columns]
+    told = lambda peer: ends(rows[rows.peer == peer], 2)
+    return {"gpu": markdown(found.reset_index(), times), "tokamax": told("tokamax"), "sdpa": told("PyTorch SDPA")}
 
 
 def runs(rows: pd.DataFrame) -> str:
-    """When, where and by which command the rows were measured."""
-    found = rows.drop_duplicates("run")[["date", "commit", "device", "processor", "cores", "jax", "command"]]
-    found["device"] = found.device.where(found.device != "cpu", found.cores.astype(str) + " cores, " + found.processor)
-    found["command"] = "`" + found.command + "`"
-    return markdown(found.drop(columns=["processor", "cores"]))
+    """Where the rows were measured, and when."""
+    place = rows.device.where(rows.device != "cpu", rows.cores.astype(str) + " cores of an " + rows.processor)
+    groups = rows.groupby([place, "jax"], sort=False).date.unique()
+    return "; ".join(f"{device} on {', '.join(dates)} with jax {jax}" for (device, jax), dates in groups.items())
 
 
 def times(ratio: float) -> str:

@@ -85,13 +85,6 @@ def test_a_probe_reads_a_position_that_is_there_and_no_other():
     assert positions.probe(states, shuffled, 8)[0][1] < 0.2
 
 
-@pytest.mark.parametrize(("layout", "pairs"), [("half", [(0, 2), (1, 3)]), ("interleaved", [(0, 1), (2, 3)])])
-def test_norms_of_pairs_by_hand(layout, pairs):
-    x = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
-    found = positions.pair_norms(jnp.asarray(x)[None, None, None], RoPE(layout=layout))[0, 0, 0]
-    np.testing.assert_allclose(found, [np.hypot(x[a], x[b]) for a, b in pairs], rtol=1e-6)
-
-
 @pytest.mark.slow
 def test_runs_are_measured_and_gone_on_with(tmp_path, monkeypatch):
     for i in range(60):
@@ -114,5 +107,4 @@ def test_runs_are_measured_and_gone_on_with(tmp_path, monkeypatch):
     scores = records[records["measure"] == "best_head"]
     assert len(scores) == 2 * len(heads.PATTERNS)
     assert scores["value"].between(0, 1).all()
-    assert records[records["measure"] == "share"]["value"].sum() == pytest.approx(1, abs=1e-4)
     assert set(records[records["measure"] == "R2"]["stage"]) == {"trained", "untrained", "shuffled"}
