@@ -82,14 +82,14 @@ def _joint(train: Train, parted: list[Exception]) -> Train:
 
 def _follow(arguments: argparse.Namespace, imports: Sequence[str]) -> int:
     """Train what process 0 says, until it says with which status to end."""
-    from attnjax.train import processes
+    from attnjax.train import loop, processes
 
     stop = Stop()
     with on_signals(stop):
         import_modules(imports)
         train: Any = import_train(arguments.trainer)
         while "end" not in (told := processes.broadcast()):
-            context = processes.Follower(arguments.mesh, lambda: stop.reason)
+            context = loop.Follower(arguments.mesh, lambda: stop.reason)
             train(list(map(parse, told["configs"])), list(map(pathlib.Path, told["directories"])), context)
     return told["end"]
 

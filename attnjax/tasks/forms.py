@@ -118,9 +118,7 @@ def encoder_form(task: Task, example: Example, *, tail: bool = False) -> Sequenc
     return _batched(one, example)
 
 
-def decoder_form(
-    task: Task, example: Example, *, begin: bool = False, stop: bool = True, tail: bool = False
-) -> Sequences:
+def decoder_form(task: Task, example: Example, *, begin: bool = False, tail: bool = False) -> Sequences:
     """Return the input, a separator and the answer; the target of each token is the next one, that of the last is `stop`.
 
     The separator, at index `answer`, predicts the first token of the answer.
@@ -129,7 +127,6 @@ def decoder_form(
       task: the task of the example.
       example: one example or a batch.
       begin: whether a token `begin` comes first.
-      stop: whether the prediction of `stop` counts.
       tail: whether the zeros behind a terminator are part of the answer.
 
     Raises:
@@ -149,12 +146,12 @@ def decoder_form(
         front = jnp.full((1 if begin else 0,), ids.begin, jnp.int32)
         prompt = jnp.concatenate([front, example.inputs])
         n = front.shape[0] + example.input_length
-        return _teacher_forced(prompt, n, example, ids, ids.separator, stop=stop, tail=tail)
+        return _teacher_forced(prompt, n, example, ids, ids.separator, tail=tail)
 
     return _batched(one, example)
 
 
-def encoder_decoder_form(task: Task, example: Example, *, stop: bool = True, tail: bool = False) -> SequencePair:
+def encoder_decoder_form(task: Task, example: Example, *, tail: bool = False) -> SequencePair:
     """Return the input for an encoder, and `begin` and the answer for a decoder, whose last target is `stop`.
 
     Options and errors are those of `decoder_form`.
@@ -173,7 +170,7 @@ def encoder_decoder_form(task: Task, example: Example, *, stop: bool = True, tai
         t = _places(example.inputs.shape[0])
         real = t < example.input_length
         prompt = jnp.zeros((0,), jnp.int32)
-        target = _teacher_forced(prompt, jnp.int32(0), example, ids, ids.begin, stop=stop, tail=tail)
+        target = _teacher_forced(prompt, jnp.int32(0), example, ids, ids.begin, tail=tail)
         return SequencePair(jnp.where(real, example.inputs, ids.padding), real, t, target)
 
     return _batched(one, example)
@@ -202,14 +199,7 @@ def next_token_form(task: Task, example: Example) -> Sequences:
 
 
 def _teacher_forced(
-    prompt: Int[Array, " P"],
-    n: Int[Array, ""],
-    example: Example,
-    ids: Specials,
-    link: int,
-    *,
-    stop: bool,
-    tail: bool,
+    prompt: Int[Array, " P"], n: Int[Array, ""], example: Example, ids: Specials, link: int, *, tail: bool
 ) -> Sequences:
     """Return n prompt tokens, `link` and the answer: each token predicts the next, and predictions count from `link` on.
 
@@ -224,9 +214,8 @@ def _teacher_forced(
     whole = jnp.where(t <= n + m, whole, jnp.where(t == n + m + 1, ids.stop, ids.padding))
     tokens = jnp.where(t <= n + m, whole, ids.padding)[:-1]
     targets, t = jnp.where(t <= n + m + 1, whole, ids.padding)[1:], t[:-1]
-    counted = m + 1 if stop else m
-    mask = real & (t >= n) & (t < n + counted)
-    return Sequences(tokens, targets, mask, real & (t <= n + m), t, n, jnp.where(real, counted, 0))
+    mask = real & (t >= n) & (t <= n + m)
+    return Sequences(tokens, targets, mask, real & (t <= n + m), t, n, jnp.where(real, m + 1, 0))
 
 
 def _places(size: int) -> Int[Array, " size"]:

@@ -80,8 +80,6 @@ class Text(Task):
         check_choice("Text", "split", self.split, SPLITS)
         check_choice("Text", "split_by", self.split_by, SPLIT_BY)
         check_count("Text", maximum=MOST_BYTES, cap=self.cap)
-        if not isinstance(self.pattern, str):
-            raise ValueError(f"Text: pattern must be a pattern of file names, such as '*.py', got {self.pattern!r}")
         if self.path is not None and (not isinstance(self.path, str) or not self.path or "\0" in self.path):
             raise ValueError(f"Text: path must be the name of a file or folder, or None, got {self.path!r}")
 

@@ -11,7 +11,6 @@ its files differ from its digests: `restore` warns and takes the step before. A 
 (permission, an error of the disk) is an OSError.
 """
 
-import concurrent.futures
 import contextlib
 import errno
 import functools
@@ -25,8 +24,8 @@ import re
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -142,44 +141,6 @@ def prune(directory: pathlib.Path, keep: int) -> None:
     """Delete all but the newest `keep` steps."""
     for old in steps(directory)[:-keep]:
         _delete(directory / str(old))
-
-
-class Background:
-    """Runs one save at a time in a thread, as a context manager that waits for the last one.
-
-    Example:
-      >>> done = []
-      >>> with Background() as background:
-      ...     background.start(lambda: done.append(60))
-      >>> done
-      [60]
-    """
-
-    def __init__(self) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._save: concurrent.futures.Future[None] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-
-    def start(self, save: Callable[[], None]) -> None:
-        """Call `save` in the thread, once the save before has ended. Raises what that one raised."""
-        self.wait()
-        self._save = self._pool.submit(save)
-
-    def check(self) -> None:
-        """Raise the error of a save that has ended with one. Does not wait."""
-        if self._save is not None and self._save.done():
-            self.wait()
-
-    def wait(self) -> None:
-        """Wait for the save in flight, if there is one, and raise its error."""
-        save, self._save = self._save, None
-        if save is not None:
-            save.result()
 
 
 def _delete(step: pathlib.Path) -> None:

@@ -112,22 +112,24 @@ class Evaluator:
 
     def _of_length(self, params: PyTree, numbers: PyTree, length: int, split: str) -> list[Measured]:
         """Return what each member scores at one length."""
-        config, size = self.run.evaluate, self.size(length, split)
-        parts: list[Scores] = []
-        for draw, examples, _ in self.batches(length, split):
-            parts.append(on_host(self._measure(params, numbers, draw, examples, size=size), self.mesh))
+        size, count = self.size(length, split), self.run.evaluate.count
+        parts = [
+            on_host(self._measure(params, numbers, draw, examples, size=size), self.mesh)
+            for draw, examples, _ in self.batches(length, split)
+        ]
         each = {
-            name: np.concatenate([part[name] for part in parts], axis=1)[:, : config.count].astype(np.float64)
+            name: np.concatenate([part[name] for part in parts], axis=1)[:, :count].astype(np.float64)
             for name in parts[0]
         }
-        common, found = {"length": length, "split": split, "count": config.count}, []
-        documents = self.documents(length, split)
+        common, documents = {"length": length, "split": split, "count": count}, self.documents(length, split)
         known = {} if documents is None else {(split, length, DOCUMENT): documents}
-        for p in range(len(next(iter(each.values())))):
+
+        def of_member(p: int) -> Measured:
             records = [{**common, "metric": name, "value": float(x[p].mean())} for name, x in each.items()]
             kept = {(split, length, name): x[p] for name, x in each.items() if name != "token_accuracy"}
-            found.append(Measured(records, kept | known))
-        return found
+            return Measured(records, kept | known)
+
+        return [of_member(p) for p in range(len(next(iter(each.values()))))]
 
     def size(self, length: int, split: str) -> int:
         """Return the size that examples of a length are padded to: the bucket, or what the text of the split has, if less."""
@@ -296,19 +298,18 @@ def ngram_levels(run: RunConfig, task: Task, evaluator: Evaluator) -> Levels | N
         model = NGrams.of(np.asarray(task.data))
     else:
         return None
+    mean = lambda nats, kept: float(np.mean(np.where(kept, nats, 0).sum(axis=1) / np.maximum(kept.sum(axis=1), 1)))
     found: Levels = {}
     for length in run.evaluate.lengths:
-        parts: dict[str, dict[str, list[float]]] = {}
-        for _, made, counted in evaluator.batches(length, "test"):
-            tokens, targets, mask = (np.asarray(x)[counted] for x in (made.tokens, made.targets, made.mask))
-            last = np.cumsum(mask, axis=1) > mask.sum(axis=1, keepdims=True) - run.evaluate.sliding_stride
-            for name, nats in model.nats(tokens, targets).items():
-                for metric, kept in (("loss_nonoverlapping", mask), ("loss_sliding", mask & last)):
-                    parts.setdefault(metric, {}).setdefault(name, []).extend(_window_means(nats, kept))
-        found[str(length)] = {metric: {k: float(np.mean(x)) for k, x in by.items()} for metric, by in parts.items()}
+        draws = [(made, counted) for _, made, counted in evaluator.batches(length, "test")]
+        tokens, targets, mask = (
+            np.concatenate([np.asarray(getattr(made, name))[counted] for made, counted in draws])
+            for name in ("tokens", "targets", "mask")
+        )
+        last = np.cumsum(mask, axis=1) > mask.sum(axis=1, keepdims=True) - run.evaluate.sliding_stride
+        nats = model.nats(tokens, targets)
+        found[str(length)] = {
+            metric: {name: mean(x, kept) for name, x in nats.items()}
+            for metric, kept in (("loss_nonoverlapping", mask), ("loss_sliding", mask & last))
+        }
     return found
-
-
-def _window_means(nats: Float[np.ndarray, "W T"], kept: Bool[np.ndarray, "W T"]) -> list[float]:
-    """Return the mean of each window over what is kept."""
-    return list(np.where(kept, nats, 0).sum(axis=1) / np.maximum(kept.sum(axis=1), 1))

@@ -13,13 +13,14 @@ the first evaluation without an error too; Kazemnejad et al. 2023 (arXiv:2305.19
 the best checkpoint by validation.
 """
 
+import concurrent.futures
 import hashlib
 import json
 import math
 import pathlib
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -66,6 +67,21 @@ class RunContext(Protocol):
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None: ...
 
 
+class Follower(RunContext):
+    """The context of every process but the first: records nothing. `asked` returns why to stop, "" while not.
+
+    Example:
+      >>> Follower(MeshShape(data=2)).stopping()
+      ''
+    """
+
+    def __init__(self, mesh: MeshShape, asked: Callable[[], str] = lambda: ""):
+        self.mesh, self._asked = mesh, asked
+
+    def stopping(self) -> str:
+        return self._asked()
+
+
 def train(configs: list[RunConfig], directories: list[pathlib.Path], context: RunContext) -> None:
     """Train a population of runs, from their newest common checkpoint to the evaluation at the end.
 
@@ -106,11 +122,12 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     _log_manifests(run, directories, trainer, state, ended, context)
 
     started, saved, affordable = time.monotonic(), step, 1  # the first call takes one step: it also compiles
-    with checkpoint.Background() as background:
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as pool:
+        saving = pool.submit(lambda: None)
 
-        def save(step: int, state: State) -> int:
-            _start_saving(background, step, state, mesh, {i: directories[i] for i in alive}, run.train.keep)
-            return step
+        def save() -> concurrent.futures.Future[None]:
+            saving.result()  # one at a time; raises the error of the save before
+            return _start_saving(pool, step, state, mesh, {i: directories[i] for i in alive}, run.train.keep)
 
         while step < run.train.steps and alive:
             stop, count = _agree(context, _steps_of_call(run, step, affordable))
@@ -124,8 +141,8 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
                     break
                 if fitted := [i for i in alive if _has_fitted(run, found, i)]:
                     if saved < step:  # all of them, so that the others can be resumed from here too
-                        saved = save(step, state)
-                    background.wait()
+                        saving, saved = save(), step
+                    saving.result()
                     _log_fitted([directories[i] for i in fitted], step, context)
                     params = on_host(state.params, mesh)
                     ended |= {i: (step, _member(params, i)) for i in fitted}
@@ -136,31 +153,32 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             state, metrics = trainer.advance(state, population, count)
             affordable = max(1, int(SECONDS * count / max(time.monotonic() - before, 1e-9)))
             step += count
-            background.check()
+            if saving.done():
+                saving.result()  # raises the error of a save that has failed
             alive = _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
             if _due(step, run.train.checkpoint_every) or step == run.train.steps:
-                saved = save(step, state)
+                saving, saved = save(), step
         if saved < step:
-            save(step, state)
+            saving = save()
 
         if step == run.train.steps or not alive:
             steps = dict.fromkeys(alive, step) | {i: at for i, (at, _) in ended.items()}
             state = state._replace(params=_with_ended(state.params, ended, mesh))
-            _finish(evaluator, population, state, directories, steps, background, context)
+            _finish(evaluator, population, state, directories, steps, saving, context)
+        saving.result()
 
 
 def _start_saving(
-    background: checkpoint.Background,
+    pool: concurrent.futures.Executor,
     step: int,
     state: State,
     mesh: jax.sharding.Mesh | None,
     directories: Mapping[int, pathlib.Path],
     keep: int,
-) -> None:
+) -> concurrent.futures.Future[None]:
     """Save the members in these directories in the background, by the first process."""
     here = on_host(state, mesh)
-    if not processes.leads():
-        return
+    directories = directories if processes.leads() else {}
     # A copy, since the next step overwrites the memory of the state.
     copies = {folder: jax.tree.map(lambda leaf, i=i: np.array(leaf[i]), here) for i, folder in directories.items()}
 
@@ -170,7 +188,7 @@ def _start_saving(
         for directory in copies:  # of runs that all have the new step, so that there is always one that all have
             checkpoint.prune(directory / CHECKPOINTS, keep)
 
-    background.start(save)
+    return pool.submit(save)
 
 
 def _finish(
@@ -179,13 +197,13 @@ def _finish(
     state: State,
     directories: Sequence[pathlib.Path],
     steps: Mapping[int, int],
-    background: checkpoint.Background,
+    saving: concurrent.futures.Future[None],
     context: RunContext,
 ) -> None:
     """Test the members, each after its own number of steps, and record their parameters, unless a stop is asked for."""
     if not _agree(context)[0]:
         _evaluate(evaluator, population, state, ("test", "validation"), directories, steps, context)
-    background.wait()
+    saving.result()
     # Before the n-gram models of a long text, which take minutes; the evaluation is then done again.
     if not _agree(context)[0]:
         levels = ngram_levels(evaluator.run, evaluator.task, evaluator)
@@ -207,21 +225,22 @@ def _resume(
     run: RunConfig, trainer: Trainer, population: Member, directories: Sequence[pathlib.Path], context: RunContext
 ) -> tuple[int, State, Ended]:
     """Return the newest step that all runs have, the states at it, and the runs that ended before; forget what came later."""
-    found = _newest(run, trainer, directories) if processes.leads() else []
-    told = processes.broadcast([(one.step, one.ended) for one in found] or [(0, False)] * len(directories))
-    for directory, (at, is_ended) in zip(directories, told, strict=True):
+    found = _newest(run, trainer, directories)
+    steps = [one.step for one in found] or [0] * len(directories)
+    processes.check_same(steps, f"other checkpoints in {directories[0]}: all processes must see the folder of runs")
+    for i, (directory, at) in enumerate(zip(directories, steps, strict=True)):
         if processes.leads():
             checkpoint.drop_after(directory / CHECKPOINTS, at)
-            if not is_ended:
+            if not found or not found[i].ended:
                 (directory / FITTED).unlink(missing_ok=True)
         context.truncate_after(directory, at)
-    step = max([at for at, is_ended in told if not is_ended] or [at for at, _ in told])
-    if not step:
+    if not found:
         return 0, place(trainer.start(population), trainer.mesh), {}
-    states = [one.state for one in found] or _restore_as_told(directories, told, trainer.shapes())
-    ended = {i: (at, states[i].params) for i, (at, is_ended) in enumerate(told) if is_ended}
+    ended = {i: (one.step, one.state.params) for i, one in enumerate(found) if one.ended}
+    states = [one.state for one in found]
     states += states[-1:] * (len(population.seed) - len(states))
     stacked = jax.tree.map(lambda *leaves: jax.numpy.asarray(np.stack(leaves)), *states)
+    step = max([one.step for one in found if not one.ended] or steps)
     return step, place(stacked, trainer.mesh), ended
 
 
@@ -259,19 +278,6 @@ def _newest(run: RunConfig, trainer: Trainer, directories: Sequence[pathlib.Path
         if len(steps) <= 1:
             return [_Found(one.step, i in ended, one.state) for i, one in enumerate(there)]
         newest = min(steps)
-
-
-def _restore_as_told(directories: Sequence[pathlib.Path], told: Any, like: State) -> list[State]:
-    """Return the states that process 0 resumes from, in another process."""
-    found = [
-        checkpoint.restore(directory / CHECKPOINTS, like, step)
-        for directory, (step, _) in zip(directories, told, strict=True)
-    ]
-    if [one and one.step for one in found] != [step for step, _ in told]:
-        raise OSError(
-            f"checkpoints in {directories[0]} are not those of process 0: all processes must see the folder of runs"
-        )
-    return [one.state for one in found if one is not None]
 
 
 def _agree(context: RunContext, count: int = 0) -> tuple[bool, int]:

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import optax
 
 from attnjax.config import OptimizerConfig, TrainConfig
-from attnjax.config.names import nearest
 from attnjax.config.outside import lookup
 from attnjax.typing import Array, Float, PyTree
 
@@ -116,7 +115,7 @@ def _adamw(
     given = {"b1": train.b1, "b2": train.b2, "eps": train.epsilon}
     if twice := sorted(given.keys() & choice.options.keys()):
         raise ValueError(f"optimizer.options.{twice[0]} of 'adamw' is train.{twice[0].replace('eps', 'epsilon')}")
-    _check_options(choice, _parameters(optax.scale_by_adam, ()))
+    _check_options(choice, optax.scale_by_adam, given)
     adam = optax.scale_by_adam(**given, **choice.options)
     return lambda rate, decay: (adam, optax.add_decayed_weights(decay), optax.scale_by_learning_rate(rate))
 
@@ -126,13 +125,10 @@ def _named(choice: OptimizerConfig) -> Callable[[Any, Any], tuple[optax.Gradient
     foreign = ":" in choice.name
     data = ("learning_rate", "weight_decay")
     function = _function("optimizer.name", choice.name, data) if foreign else getattr(optax, choice.name)
-    _check_options(choice, _parameters(function, data))
     decays = "weight_decay" in inspect.signature(function).parameters
-
-    def parts(rate: Any, decay: Any) -> tuple[optax.GradientTransformation]:
-        return (function(learning_rate=rate, **({"weight_decay": decay} if decays else {}), **choice.options),)
-
-    return parts
+    given = lambda rate, decay: {"learning_rate": rate} | ({"weight_decay": decay} if decays else {})
+    _check_options(choice, function, given(0.0, 0.0))
+    return lambda rate, decay: (function(**given(rate, decay), **choice.options),)
 
 
 def _function(field: str, path: str, needs: tuple[str, ...]) -> Callable[..., Any]:
@@ -146,19 +142,11 @@ def _function(field: str, path: str, needs: tuple[str, ...]) -> Callable[..., An
     return function
 
 
-def _parameters(function: Callable[..., Any], data: tuple[str, ...]) -> dict[str, inspect.Parameter]:
-    """Return what may be given as an option: all parameters but those that are data, and masks, which are functions."""
-    found = inspect.signature(function).parameters
-    return {name: one for name, one in found.items() if name not in data and "mask" not in name}
-
-
-def _check_options(choice: OptimizerConfig, parameters: Mapping[str, inspect.Parameter]) -> None:
-    """Refuse options that the function does not have, and ones that are missing."""
-    named = {name: one for name, one in parameters.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)}
-    for name in choice.options if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()) else ():
-        if name not in named:
-            field, there = f"optimizer.options.{name}", ", ".join(named) or "none"
-            raise ValueError(f"{field} is no option of {choice.name!r}{nearest(name, named)}; options: {there}")
-    for name, one in named.items():
-        if one.default is one.empty and name not in choice.options:
-            raise ValueError(f"optimizer.options.{name} must be given for {choice.name!r}")
+def _check_options(choice: OptimizerConfig, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raise ValueError for options that the function does not take beside the given ones, and for missing ones."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**given, **choice.options)
+    except TypeError as error:
+        options = ", ".join(name for name in signature.parameters if name not in given)
+        raise ValueError(f"optimizer.options of {choice.name!r}: {error}; options: {options}") from None

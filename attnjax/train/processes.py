@@ -1,7 +1,7 @@
 """Several processes that train one model (`jax.distributed`), and all see the folder of runs.
 
 Every process calls `train` with the same configs and folders. Process 0 alone writes records and checkpoints; the others have a
-`Follower` for a context. All restore the steps that process 0 names, and all stop where one is asked to.
+`Follower` (`loop.py`) for a context. All must find the same checkpoints, and all stop where one is asked to.
 
 A state is gathered to the host of process 0 before it is saved. Orbax could write an array from all processes, but the members
 of a population go on in runs of their own, in any number of processes, so that each needs a checkpoint of its own; and orbax
@@ -11,41 +11,16 @@ An error ends its process. The others end when a collective fails, or by JAX's h
 """
 
 import json
-import pathlib
 import re
 import socket
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from attnjax.config.mesh import MeshShape
-
 LOST = re.compile(r"\b(UNKNOWN|UNAVAILABLE|INTERNAL|ABORTED|CANCELLED|DEADLINE_EXCEEDED): |Gloo|NCCL")
 """How errors of a collective begin that another process did not go on with."""
-
-
-class Follower:
-    """A context of `train` that records nothing, for every process but the first; `asked` says why to stop, "" while not.
-
-    Example:
-      >>> Follower(MeshShape(data=2)).stopping()
-      ''
-    """
-
-    def __init__(self, mesh: MeshShape, asked: Callable[[], str] = lambda: ""):
-        self.mesh, self.stopping = mesh, asked
-
-    def stop(self, reason: str) -> None: ...
-    def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
-    def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
-    def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
-    def examples(self, directory: pathlib.Path, step: int, scores: Any) -> None: ...
-    def truncate_after(self, directory: pathlib.Path, step: int) -> None: ...
-    def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None: ...
-    def fail(self, directory: pathlib.Path, step: int, reason: str) -> None: ...
 
 
 def join(coordinator: str, processes: int | None = None, number: int | None = None, *, heartbeat: float = 60.0) -> None:
@@ -107,6 +82,19 @@ def agree(*, stop: bool, count: int) -> tuple[bool, int]:
         return stop, count
     rows = multihost_utils.process_allgather(np.array([stop, count], np.int32))
     return bool(rows[:, 0].any()), int(rows[0, 1])
+
+
+def check_same(numbers: list[int], otherwise: str) -> None:
+    """Raise OSError, saying `otherwise`, where another process has other numbers. Every process must call it, and waits.
+
+    Example:
+      >>> check_same([60, 40], "unequal")
+    """
+    if jax.process_count() == 1:
+        return
+    rows = multihost_utils.process_allgather(np.array(numbers, np.int32))
+    if (rows != rows[0]).any():
+        raise OSError(otherwise)
 
 
 def broadcast(message: Any = None) -> Any:

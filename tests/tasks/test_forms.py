@@ -58,14 +58,14 @@ FORMS = {
             "answer_length": [5, 2],
         },
     ),
-    "decoder with begin, without stop": (
-        functools.partial(decoder_form, STACK, begin=True, stop=False),
+    "decoder with begin": (
+        functools.partial(decoder_form, STACK, begin=True),
         TWO,
         {
             "tokens": [[BEGIN, 0, 1, 4, SEP, 1, 1, 0, 2], [BEGIN, 1, 2, SEP, 2, PAD, PAD, PAD, PAD]],
-            "mask": [[0, 0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0, 0, 0]],
+            "mask": [[0, 0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0, 0, 0]],
             "answer": [4, 3],
-            "answer_length": [4, 1],
+            "answer_length": [5, 2],
         },
     ),
     "encoder-decoder": (

@@ -98,16 +98,16 @@ def foreign(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "options", "named"),
     [
-        ("lion", {"b3": 1}, "optimizer.options.b3 'lion' b1, b2, mu_dtype"),
+        ("lion", {"b3": 1}, "optimizer.options 'lion' 'b3' b1, b2, mu_dtype"),
         ("lion", {"b1": "x"}, "cannot be compiled"),
-        ("lion", {"weight_decay": 1.0}, "weight_decay 'lion'"),
+        ("lion", {"weight_decay": 1.0}, "optimizer.options 'lion' 'weight_decay'"),
         ("adamw", {"b1": 0.5}, "optimizer.options.b1 'adamw' train.b1"),
         ("adamw", {"eps": 0.5}, "optimizer.options.eps 'adamw' train.epsilon"),
-        ("adamw", {"momentum": 0.5}, "optimizer.options.momentum 'adamw' nesterov"),
+        ("adamw", {"momentum": 0.5}, "optimizer.options 'adamw' 'momentum' nesterov"),
         ("not_there.at_all:make", {}, "not_there.at_all:make not imported"),
         ("foreign_optimizers:number", {}, "foreign_optimizers:number"),
         ("foreign_optimizers:forgetful", {}, "learning_rate, weight_decay no weight_decay"),
-        ("foreign_optimizers:make", {"powr": 1}, "powr 'power'"),
+        ("foreign_optimizers:make", {"powr": 1}, "'powr' power"),
         ("shutil:rmtree", {"path": "x"}, "learning_rate, weight_decay"),
     ],
 )
