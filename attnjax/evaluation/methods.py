@@ -4,7 +4,7 @@ With L the trained length and s the factor by which it is exceeded, each method 
 they depend on s, the smallest that keep all distances below L:
 
     pi ntk dynamic_ntk yarn    the scalings by s                           `positions/scaling.py`
-    longrope                   a factor for each pair past L, given or those of yarn; searched by `factors.py`
+    longrope                   a factor for each pair past L, given or those of yarn
     resonance                  whole wavelengths of the frequencies of yarn
     p_rope                     the fastest 3/4 of the pairs turn           whose authors train with it
     drope                      no rotation                                 whose authors train a little after it

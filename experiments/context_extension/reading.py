@@ -14,12 +14,12 @@ from flax import nnx
 
 from attnjax.config import TrainConfig
 from attnjax.evaluation.extension import extended
-from attnjax.evaluation.factors import searched
 from attnjax.evaluation.loaded_model import LoadedModel, load
 from attnjax.modules import Decoder
 from attnjax.sweep import load as load_sweep
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
 from attnjax.typing import Array, Float, Int, PyTree
+from experiments.context_extension.factors import searched
 
 FACTOR = 8
 """The longest length over the trained one."""

@@ -31,7 +31,6 @@ MODULES = {
         "counts",
         "extension",
         "methods",
-        "factors",
         "suite",
         "text_model",
         "samples",

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax.evaluation import LoadedModel, factors
 from attnjax.evaluation.extension import extended, extended_config
-from attnjax.evaluation.factors import loss_of, searched
-from attnjax.evaluation.methods import extended_encoding, factors_of
+from attnjax.evaluation.methods import extended_encoding
 from attnjax.evaluation.text_model import trained_length
 from attnjax.modules import TransformerConfig, generate
 from attnjax.registry import EXTENSIONS
@@ -18,7 +16,6 @@ from tests.cases import slow_except
 from tests.evaluation.planted_heads import drawn
 
 ROPE = aj.RoPE(theta=500.0, layout="interleaved", fraction=0.5)
-BESIDE = aj.compose(aj.Kerple(), aj.SSMax(), ROPE)
 CONFIG = TransformerConfig(vocab=11, model=32, layers=2, heads=4, kv_heads=2, hidden=32, encoding=ROPE, embed_std=1.0)
 TRAINED = 16
 BY_LENGTH = {"dynamic_ntk": {"layers": 1}, "longrope": {"layers": 1}}
@@ -103,9 +100,9 @@ def test_parameters_and_the_logits_of_near_tokens_stay(method):
     assert np.abs(here - before).max() > 1e-3
 
 
-GENERATED = [("self_extend", {"encoding": BESIDE, "layers": 1})]
+GENERATED = [("self_extend", {"layers": 1})]
 GENERATED += [(method, {"scan_layers": True}) for method in ("self_extend", "longrope", "streaming_llm")]
-GENERATED += [(method, {"encoding": BESIDE}) for method in ("yarn", "longrope", "drope", "streaming_llm")]
+GENERATED += [(method, {"encoding": (aj.NoPE(), ROPE)}) for method in ("yarn", "drope")]
 
 
 @pytest.mark.parametrize(("method", "changes"), slow_except(GENERATED, GENERATED[0]))
@@ -118,46 +115,14 @@ def test_generating_equals_running_the_model_again(method, changes):
     np.testing.assert_array_equal(generate(long, padded, steps, valid=valid), again(long, prompt, steps))
 
 
-UNCHANGED = {"rerope": {"window": 64}, "streaming_llm": {}, "longrope": {"attention_factor": 1.0}}
-"""Sizes that leave all distances below 59 as they are."""
-
-
-@pytest.mark.parametrize("method", slow_except(UNCHANGED, "rerope"))
-def test_beside_other_parts_a_method_that_changes_nothing_changes_nothing(method):
-    """The other parts act as before, each with its own parameters."""
-    plain = model(encoding=BESIDE)
-    found = extended(plain, method, **{"trained": 64, "factor": 4.0, **UNCHANGED[method]})
-    assert found.config != plain.config
-    np.testing.assert_allclose(logits(found, tokens(12)), logits(plain, tokens(12)), atol=2e-5)
-
-
 def config(**fields):
     return dataclasses.replace(CONFIG, **fields)
-
-
-def test_the_other_parts_of_a_composition_stay():
-    of = lambda method, *parts: extended_config(config(encoding=aj.compose(*parts)), method, trained=64, factor=4.0)
-    three = (aj.SSMax(), ROPE, aj.ALiBi())
-    interpolated = dataclasses.replace(ROPE, scaling=aj.PositionInterpolation(4.0))
-    assert of("pi", *three).encoding == aj.compose(aj.SSMax(), interpolated, aj.ALiBi())
-    assert of("drope", *three).encoding == aj.compose(aj.SSMax(), aj.NoPE(), aj.ALiBi())
-    # Scores at remapped positions replace the logits, so they come before parts that add to these.
-    assert of("rerope", *three).encoding == aj.compose(aj.ReRoPE.of(ROPE, window=8), aj.SSMax(), aj.ALiBi())
-    assert (of("streaming_llm", *three).window, of("streaming_llm", *three).window_first) == ((59, 0), 4)
-    logged = of("log_n", aj.T5Bias(), aj.compose(aj.NoPE(), ROPE)).encoding
-    assert logged == aj.compose(aj.T5Bias(), aj.NoPE(), aj.LogN(length=64), ROPE)
-    kept = of("p_rope", ROPE, aj.CoPE(4)).encoding  # CoPE reads queries, which keep their place
-    assert kept == aj.compose(dataclasses.replace(ROPE, keep=0.75), aj.CoPE(4))
 
 
 @pytest.mark.parametrize(
     ("encoding", "method", "message"),
     [
-        (aj.compose(ROPE, aj.CoPE(4)), "rerope", "rerope .*CoPE"),
-        (aj.compose(aj.TransformerXL(), ROPE), "self_extend", "self_extend .*TransformerXL"),
-        (aj.compose(ROPE, aj.RoPE()), "pi", "one RoPE.* has 2"),
-        (aj.compose(aj.SSMax(), ROPE), "log_n", r"log_n .*SSMax"),
-        (aj.compose(aj.LogN(), ROPE), "rerope+log_n", r"rerope.log_n .*LogN"),
+        (aj.compose(aj.SSMax(), ROPE), "log_n", "RoPE alone.*SSMax"),
         (aj.compose(aj.SSMax(), aj.PoPE()), "pi", "PoPE"),
         (aj.XPos(), "pi", "XPos"),
         (aj.SelectiveRoPE(), "drope", "SelectiveRoPE"),
@@ -250,39 +215,3 @@ def test_the_kind_of_scaling_says_which_length_was_trained_at(name):
     found = trained_length(json)
     assert (found.length, found.scaled_after) == (length, after)
     assert trained_length({"model_type": "t5"}) is None
-
-
-# Factors of LongRoPE ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"encoding": aj.compose(aj.ALiBi(), aj.RoPE(theta=100.0))}])
-def test_a_list_of_factors_is_judged_by_the_loss_of_the_model_that_has_it(changes):
-    plain = model(**{"encoding": aj.RoPE(theta=100.0), **changes})
-    given, rows, known = (1.0, 1.4, 2.0, 3.5), tokens(40), {"trained": 16, "factor": 2.5}
-    found = loss_of(plain, rows, **known)(given)
-    mean = lambda decoder: float(np.mean(LoadedModel(decoder).losses(rows)))
-    assert found == pytest.approx(mean(extended(plain, "longrope", factors=given, **known)), rel=1e-5)
-    assert abs(found - mean(plain)) > 1e-4
-
-
-@pytest.mark.slow
-def test_the_search_takes_factors_of_a_lower_loss():
-    plain, text, known = model(encoding=aj.RoPE(theta=100.0)), tokens(80)[0].tolist(), {"trained": 16, "factor": 2.5}
-    loss = loss_of(plain, np.reshape(text, (2, 40)).astype(np.int32), **known)
-    best = min(factors_of(aj.RoPE(theta=100.0), 8, 2.5, 16), key=loss)
-    found = searched(plain, text, 40, **known)
-    assert loss(found) < loss(best)
-    assert list(found) == sorted(found)
-    assert 1 <= found[0] <= found[-1] <= 1.5 * 2.5
-    with pytest.raises(ValueError, match="40 tokens .*got 39"):
-        searched(plain, text[:39], 40, **known)
-
-
-@pytest.mark.parametrize("target", [(1.0, 3.0), (3.0, 3.75)])
-def test_a_descent_comes_as_near_as_its_steps_allow(target, monkeypatch):
-    """In steps of times and over 1.5, within 1 and 1.5 times the factor of 2.5."""
-    monkeypatch.setattr(factors, "loss_of", lambda *_, **__: lambda one: sum(abs(np.log(np.divide(one, target)))))
-    found = searched(model(), [0] * 8, 8, trained=8, factor=2.5)
-    assert np.abs(np.log(np.divide(found, target))).max() <= np.log(1.5) / 2 + 1e-5
-    assert 1 <= found[0] <= found[1] <= 3.75

@@ -1,16 +1,21 @@
 """Context extension: facts in a text, what a method reads, fine-tuning, and the measuring commands at a tiny size."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 from flax import nnx
 
+from attnjax.evaluation import LoadedModel
 from attnjax.evaluation.extension import extended
+from attnjax.evaluation.methods import factors_of
 from attnjax.modules import TransformerConfig
 from attnjax.positions import RoPE
 from attnjax.tasks import Text
 from experiments import ngrams
-from experiments.context_extension import markov, planting, reading, text
+from experiments.context_extension import factors, markov, planting, reading, text
+from experiments.context_extension.factors import loss_of, searched
 from tests.evaluation.planted_heads import drawn
 from tests.experiments.tiny import run_tiny
 
@@ -104,3 +109,42 @@ def test_chains_are_measured(tmp_path):
         ("none", "drope", "unigram", "bigram"), 4 * 3 + 4
     )
     assert np.isfinite(records["value"]).all()
+
+
+# Factors of LongRoPE ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_list_of_factors_is_judged_by_the_loss_of_the_model_that_has_it(layers):
+    plain = drawn(dataclasses.replace(CONFIG, layers=layers, encoding=RoPE(theta=100.0)))
+    rows = np.random.default_rng(0).integers(0, 11, (2, 40)).astype(np.int32)
+    given, known = (1.0, 1.4, 2.0, 3.5), {"trained": 16, "factor": 2.5}
+    found = loss_of(plain, rows, **known)(given)
+    mean = lambda decoder: float(np.mean(LoadedModel(decoder).losses(rows)))
+    assert found == pytest.approx(mean(extended(plain, "longrope", factors=given, **known)), rel=1e-5)
+    assert abs(found - mean(plain)) > 1e-4
+
+
+@pytest.mark.slow
+def test_the_search_takes_factors_of_a_lower_loss():
+    plain, known = drawn(dataclasses.replace(CONFIG, encoding=RoPE(theta=100.0))), {"trained": 16, "factor": 2.5}
+    text = np.random.default_rng(0).integers(0, 11, 80).tolist()
+    loss = loss_of(plain, np.reshape(text, (2, 40)).astype(np.int32), **known)
+    best = min(factors_of(RoPE(theta=100.0), 8, 2.5, 16), key=loss)
+    found = searched(plain, text, 40, **known)
+    assert loss(found) < loss(best)
+    assert list(found) == sorted(found)
+    assert 1 <= found[0] <= found[-1] <= 1.5 * 2.5
+    with pytest.raises(ValueError, match="40 tokens .*got 39"):
+        searched(plain, text[:39], 40, **known)
+
+
+@pytest.mark.parametrize("target", [(1.0, 3.0), (3.0, 3.75)])
+def test_a_descent_comes_as_near_as_its_steps_allow(target, monkeypatch):
+    """In steps of times and over 1.5, within 1 and 1.5 times the factor of 2.5."""
+    monkeypatch.setattr(factors, "loss_of", lambda *_, **__: lambda one: sum(abs(np.log(np.divide(one, target)))))
+    two_pairs = drawn(dataclasses.replace(CONFIG, encoding=RoPE(fraction=0.5)))
+    found = searched(two_pairs, [0] * 8, 8, trained=8, factor=2.5)
+    assert np.abs(np.log(np.divide(found, target))).max() <= np.log(1.5) / 2 + 1e-5
+    assert 1 <= found[0] <= found[1] <= 3.75

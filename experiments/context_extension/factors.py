@@ -24,7 +24,6 @@ from attnjax.evaluation.loaded_model import next_token_losses
 from attnjax.evaluation.methods import Factors, factors_of
 from attnjax.modules import Decoder, replace_constants
 from attnjax.positions import PositionEncoding, RoPE
-from attnjax.positions.compose import parts_of
 from attnjax.typing import Array, Float, Int, PyTree
 
 STEP = 1.5
@@ -60,7 +59,7 @@ def searched(model: Decoder, tokens: Sequence[int], length: int, *, trained: int
             losses[factors] = measured(factors)
         return losses[factors]
 
-    rope = next(part for one in model.config.encodings for part in parts_of(one) if isinstance(part, RoPE))
+    rope = next(one for one in model.config.encodings if isinstance(one, RoPE))
     within = lambda value: min(max(value, 1.0), STEP * factor)
     starts = factors_of(rope, model.config.sizes.head_dim, factor, trained)
     best = min((tuple(map(within, start)) for start in starts), key=loss)
