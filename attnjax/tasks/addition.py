@@ -33,8 +33,8 @@ class Addition(Task):
     """n + m in decimal: 95 + 7 -> 102.
 
     Example:
-      >>> Addition(operands="equal").space(1), Addition().output_size(3)
-      (100, 4)
+      >>> Addition(operands="equal").answers(1), Addition().output_size(3)
+      (19, 4)
     """
 
     order: str = "plain"
@@ -65,12 +65,6 @@ class Addition(Task):
         least = lambda digits: 0 if digits == 1 else 10 ** (digits - 1)
         shorter = length if self.operands == "equal" else self.shortest
         return 2 * (10**length - 1) + 1 - least(length) - least(shorter)
-
-    def space(self, length: int) -> int:
-        numbers = lambda digits: 10 if digits == 1 else 9 * 10 ** (digits - 1)
-        if self.operands == "equal":
-            return numbers(length) ** 2
-        return numbers(length) * (2 * sum(numbers(n) for n in range(self.shortest, length)) + numbers(length))
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return two numbers with a plus between them, and their sum."""

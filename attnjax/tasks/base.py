@@ -86,10 +86,6 @@ class Task(abc.ABC):
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return one example of a length in minimum_length .. max_length, padded to max_length."""
 
-    @abc.abstractmethod
-    def space(self, length: int) -> int:
-        """Return the number of different inputs of this length (an upper bound where a docstring says so)."""
-
     def answers(self, length: int) -> int:
         """Return the size of the answer space (a lower bound where a docstring says so): exact chance is its inverse."""
         return len(self.alphabet().outputs)

@@ -16,9 +16,9 @@ def card(task: Task, lengths: Sequence[int] = (1, 40, 100)) -> str:
     Example:
       >>> from attnjax.tasks import task
       >>> print(card(task("parity_check"), [4]).partition("## Lengths")[2].strip())
-      | length | different inputs | answers | chance per token | chance of the whole answer |
-      | --- | --- | --- | --- | --- |
-      | 4 | 16 | 2 | 0.5 | 0.5 |
+      | length | answers | chance per token | chance of the whole answer |
+      | --- | --- | --- | --- |
+      | 4 | 2 | 0.5 | 0.5 |
     """
     longest = task.maximum_length or math.inf
     within = sorted({int(min(max(length, task.minimum_length), longest)) for length in lengths})
@@ -31,8 +31,8 @@ def card(task: Task, lengths: Sequence[int] = (1, 40, 100)) -> str:
         "| side | tokens | names, from token 0 |\n| --- | --- | --- |\n"
         + "\n".join(f"| {side} | {len(names)} | {_listed(names)} |" for side, names in alphabet),
         "## Lengths",
-        "| length | different inputs | answers | chance per token | chance of the whole answer |\n"
-        "| --- | --- | --- | --- | --- |\n" + "\n".join(_length_row(task, length) for length in within),
+        "| length | answers | chance per token | chance of the whole answer |\n"
+        "| --- | --- | --- | --- |\n" + "\n".join(_length_row(task, length) for length in within),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -43,9 +43,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _length_row(task: Task, length: int) -> str:
-    # Large numbers as the nearest power of ten, which no float need hold.
-    sizes = [
-        str(n) if n < 10**6 else f"about 1e{round(math.log10(n))}" for n in (task.space(length), task.answers(length))
-    ]
-    chance = task.chance(length)
-    return f"| {length} | {sizes[0]} | {sizes[1]} | {chance.token:.3g} | {chance.exact:.3g} |"
+    # A large number as the nearest power of ten, which no float need hold.
+    answers, chance = task.answers(length), task.chance(length)
+    told = str(answers) if answers < 10**6 else f"about 1e{round(math.log10(answers))}"
+    return f"| {length} | {told} | {chance.token:.3g} | {chance.exact:.3g} |"

@@ -28,7 +28,7 @@ from attnjax.tasks import expressions
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
 from attnjax.tasks.digits import turned
 from attnjax.tasks.draws import draw, ended, padded, pick, take, within
-from attnjax.tasks.expressions import CLOSE, MODULUS, OPEN, SYMBOLS, count_expressions
+from attnjax.tasks.expressions import CLOSE, MODULUS, OPEN, SYMBOLS
 from attnjax.tasks.strings import ClassTask, StringTask
 from attnjax.typing import Array, Int, Key
 
@@ -95,16 +95,12 @@ class ModularArithmetic(Task):
     blank, is part of the published vocabulary and never occurs.
 
     Example:
-      >>> ModularArithmetic().space(5), ModularArithmetic().chance(5).token
-      (1125, 0.2)
+      >>> ModularArithmetic().chance(5).token
+      0.2
     """
 
     def alphabet(self) -> Alphabet:
         return Alphabet((*numbered(MODULUS), "+", "-", "*", "blank"), numbered(MODULUS))
-
-    def space(self, length: int) -> int:
-        operators = (length - 1) // 2
-        return MODULUS ** (operators + 1) * 3**operators
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return digits and operators in turn, and their value mod 5."""
@@ -160,9 +156,6 @@ class StackManipulation(Task):
     def answers(self, length: int) -> int:
         return 2**length
 
-    def space(self, length: int) -> int:
-        return sum(2**bits * 3 ** (length - bits) for bits in range(1, max(length, 2)))
-
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return a stack with actions behind it, and the stack after them."""
         for_height, for_bits, for_actions = jax.random.split(key, 3)
@@ -212,15 +205,12 @@ class ModularArithmeticBrackets(Task):
     Tokens 0-4 are digits, 5-9 are + - * ( ). Token 10, x, is part of the published vocabulary and never occurs.
 
     Example:
-      >>> ModularArithmeticBrackets().space(5)
-      75
+      >>> ModularArithmeticBrackets().chance(5).token
+      0.2
     """
 
     def alphabet(self) -> Alphabet:
         return Alphabet((*numbered(MODULUS), *SYMBOLS, "x"), numbered(MODULUS))
-
-    def space(self, length: int) -> int:
-        return count_expressions(length, operators=3)[0]
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return an expression of exactly `length` tokens, and its value mod 5."""
@@ -237,15 +227,12 @@ class SolveEquation(Task):
     and the answer are 0.
 
     Example:
-      >>> SolveEquation().space(7)
-      100
+      >>> SolveEquation().chance(7).token
+      0.2
     """
 
     def alphabet(self) -> Alphabet:
         return Alphabet((*numbered(MODULUS), "+", "-", "(", ")", "x", "="), numbered(MODULUS))
-
-    def space(self, length: int) -> int:
-        return 1 if length < 3 else count_expressions(length - 2, operators=2)[1]
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return an equation with one x, and the digit that x stands for."""

@@ -55,16 +55,12 @@ class MissingDuplicateString(Task):
     in a pad (3). Length 1 is the constant 1 with the answer 1.
 
     Example:
-      >>> MissingDuplicateString().space(4)
-      16
+      >>> MissingDuplicateString().alphabet().inputs
+      ('0', '1', 'hole', 'pad')
     """
 
     def alphabet(self) -> Alphabet:
         return Alphabet(("0", "1", "hole", "pad"), numbered(2))
-
-    def space(self, length: int) -> int:
-        half = length // 2
-        return 2 * half * 2**half if half else 1
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return a string twice with one hole, and the bit that belongs there."""
@@ -125,8 +121,8 @@ class BinaryAddition(Task):
     .. 2^length - 2, and so is the answer. Chance is published as 1/2 per token.
 
     Example:
-      >>> BinaryAddition().space(4), BinaryAddition().output_size(4)
-      (6, 5)
+      >>> BinaryAddition().answers(4), BinaryAddition().output_size(4)
+      (3, 5)
     """
 
     def alphabet(self) -> Alphabet:
@@ -141,11 +137,6 @@ class BinaryAddition(Task):
 
     def answers(self, length: int) -> int:
         return 2**length - 1 if length < 3 else 2 ** (length - 2) - 1
-
-    def space(self, length: int) -> int:
-        if length < 3:
-            return 2**length - 1
-        return sum((2**n - 1) * (2 ** (length - 1 - n) - 1) for n in range(1, length - 1))
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return two numbers with the lowest bit first, and the bits of their sum."""
@@ -201,9 +192,6 @@ class ComputeSqrt(Task):
 
     def answers(self, length: int) -> int:
         return math.isqrt(2**length - 1)
-
-    def space(self, length: int) -> int:
-        return 2**length - 1
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return the bits of a number, and those of the floor of its square root."""

@@ -76,9 +76,6 @@ class _Repeat(Task):
     def output_size(self, max_length: int) -> int:
         return 2 * max_length + 1 if self.twice else max_length
 
-    def space(self, length: int) -> int:
-        return self.symbols**length
-
     def answers(self, length: int) -> int:
         return self.symbols**length
 
@@ -97,8 +94,8 @@ class Copy(_Repeat):
     """Copying: `variant` is rsc, rsc2x, rdc, cmc or cmc2x.
 
     Example:
-      >>> Copy("rdc", symbols=4).space(5), Copy("cmc", symbols=4).space(5)
-      (12, 1024)
+      >>> Copy("rdc", symbols=4).answers(5), Copy("cmc", symbols=4).answers(5)
+      (4, 1024)
     """
 
     variant: str = "cmc"
@@ -111,11 +108,6 @@ class Copy(_Repeat):
 
     def output_size(self, max_length: int) -> int:
         return 2 * max_length if self.variant == "rsc2x" else super().output_size(max_length)
-
-    def space(self, length: int) -> int:
-        if self.variant == "rdc":
-            return self.symbols * (self.symbols - 1)
-        return self.symbols if self.variant in ("rsc", "rsc2x") else super().space(length)
 
     def answers(self, length: int) -> int:
         return super().answers(length) if self.variant in ("cmc", "cmc2x") else self.symbols

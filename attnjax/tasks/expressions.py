@@ -103,18 +103,3 @@ def _read(frames: _Frames, xs: tuple[Array, Array]) -> tuple[_Frames, None]:
 def _apply(operator: Int[Array, ""], left: Int[Array, ""], right: Int[Array, ""]) -> Int[Array, ""]:
     results = jnp.where(operator == PLUS, left + right, jnp.where(operator == MINUS, left - right, left * right))
     return results % MODULUS
-
-
-def count_expressions(length: int, operators: int) -> tuple[int, int]:
-    """Return how many expressions have this length, and how many digits they have together.
-
-    Example:
-      >>> count_expressions(5, operators=2)
-      (50, 100)
-    """
-    counts, digits = [0] + [MODULUS] * 4, [0] + [MODULUS] * 4
-    for n in range(5, length + 1):
-        splits = [(left, n - 3 - left) for left in range(1, n - 3)]
-        counts.append(operators * sum(counts[a] * counts[b] for a, b in splits))
-        digits.append(operators * sum(digits[a] * counts[b] + counts[a] * digits[b] for a, b in splits))
-    return counts[length], digits[length]

@@ -45,25 +45,17 @@ def uneven_bits(key: Key[Array, ""], length: Int[Array, ""], size: int) -> tuple
     return shuffled_ones(bits[1:], length - zeros, length), (2 * zeros < length).astype(jnp.int32)
 
 
-def uneven_count(length: int) -> int:
-    """Return the number of bit strings with a majority."""
-    return 2**length - (math.comb(length, length // 2) if length % 2 == 0 else 0)
-
-
 @dataclasses.dataclass(frozen=True)
 class BinaryMajority(Task):
     """The more frequent bit: 10110 -> 1. The number of 0s is uniform in 0 .. length, never a tie.
 
     Example:
-      >>> BinaryMajority().space(4)
-      10
+      >>> BinaryMajority().answers(4)
+      2
     """
 
     def alphabet(self) -> Alphabet:
         return Alphabet(numbered(2), numbered(2))
-
-    def space(self, length: int) -> int:
-        return uneven_count(length)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return bits without a tie, and the more frequent one."""
@@ -75,18 +67,13 @@ class BinaryMajority(Task):
 class Majority(Task):
     """The one most frequent of 26 letters: abcb -> b. Strings are uniform, drawn again while two letters tie.
 
-    `space` counts all strings, those with ties too.
-
     Example:
-      >>> Majority().space(2)
-      676
+      >>> Majority().answers(2)
+      26
     """
 
     def alphabet(self) -> Alphabet:
         return Alphabet(LETTERS, LETTERS)
-
-    def space(self, length: int) -> int:
-        return len(LETTERS) ** length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return letters of which one is the most frequent, and that letter."""
@@ -161,9 +148,6 @@ class InterleavedMajority(Task):
     def answers(self, length: int) -> int:
         return 2**self.period
 
-    def space(self, length: int) -> int:
-        return uneven_count(self.bits(length)) ** self.period
-
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return `period` strings of bits in turn, and the more frequent bit of each."""
         each, size = self.bits(length), self.input_size(max_length)
@@ -200,9 +184,6 @@ class Parity(Task):
     def answers(self, length: int) -> int:
         return 2
 
-    def space(self, length: int) -> int:
-        return 2**length
-
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return bits, and whether the number of 1s is even or odd."""
         if self.ones == "uniform":
@@ -220,7 +201,7 @@ class UniqueCopy(Task):
     """The input again: 7 0 4 -> 7 0 4, for different tokens of 0 .. symbols - 1. No length beyond `symbols` exists.
 
     Example:
-      >>> UniqueCopy(symbols=4).space(2), UniqueCopy(symbols=4).maximum_length
+      >>> UniqueCopy(symbols=4).answers(2), UniqueCopy(symbols=4).maximum_length
       (12, 4)
     """
 
@@ -242,9 +223,6 @@ class UniqueCopy(Task):
     def answers(self, length: int) -> int:
         return math.perm(self.symbols, length)
 
-    def space(self, length: int) -> int:
-        return math.perm(self.symbols, length)
-
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return different tokens, and the same tokens."""
         x = distinct(key, self.symbols)[:max_length]
@@ -256,8 +234,8 @@ class Sort(UniqueCopy):
     """The input in ascending order: 7 0 4 -> 0 4 7, for different tokens of 0 .. symbols - 1.
 
     Example:
-      >>> Sort(symbols=4).space(2), Sort(symbols=4).answers(2)
-      (12, 6)
+      >>> Sort(symbols=4).answers(2)
+      6
     """
 
     def answers(self, length: int) -> int:
@@ -318,10 +296,6 @@ class BigEndianAddition(Task):
             total += max(0, high - max(low, seen + 1) + 1)
             seen = max(seen, high)
         return total
-
-    def space(self, length: int) -> int:
-        numbers = lambda bits: 2 if bits == 1 else 2 ** (bits - 1)
-        return sum(numbers(n) * numbers(length - 2 - n) for n in range(1, length - 2))
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return two numbers in binary, and their sum."""

@@ -38,7 +38,7 @@ class Markov(Task):
     the last symbol to the first, by the chain that runs backwards, P[j, i] pi[j] / pi[i].
 
     Example:
-      >>> Markov(symbols=3).space(4)
+      >>> Markov(symbols=3).answers(4)
       81
     """
 
@@ -53,9 +53,6 @@ class Markov(Task):
         return Alphabet(numbered(self.symbols), numbered(self.symbols))
 
     def answers(self, length: int) -> int:
-        return self.symbols**length
-
-    def space(self, length: int) -> int:
         return self.symbols**length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:

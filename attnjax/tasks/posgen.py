@@ -60,9 +60,6 @@ class PosGen(Task):
         """Return the number of different answers, or more than that."""
         return self.modulus ** min(length + 1 - self.minimum_length, self.minimum_length)
 
-    def space(self, length: int) -> int:
-        return self.modulus**self.minimum_length
-
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return a sequence that follows the rule from uniform first tokens."""
         x = self.extend(draw(key, self.minimum_length, self.modulus), max_length + 1)

@@ -63,9 +63,6 @@ class AssociativeRecall(Task):
     def answers(self, length: int) -> int:
         return self.values
 
-    def space(self, length: int) -> int:
-        return math.perm(self.keys, length) * self.values**length * length
-
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return pairs of key and value with one key behind them, and its value."""
         for_keys, for_values, for_query = jax.random.split(key, 3)
@@ -87,7 +84,7 @@ class Induction(Task):
     follows inputs[i].
 
     Example:
-      >>> Induction(symbols=8).aligned, Induction(symbols=8).space(2)
+      >>> Induction(symbols=8).aligned, Induction(symbols=8).answers(3)
       (True, 56)
     """
 
@@ -115,9 +112,6 @@ class Induction(Task):
 
     def answers(self, length: int) -> int:
         return self.symbols ** (length - 1) if self.repeats else math.perm(self.symbols, length - 1)
-
-    def space(self, length: int) -> int:
-        return self.symbols**length if self.repeats else math.perm(self.symbols, length)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return a string twice; each target is the token that follows."""
@@ -174,12 +168,6 @@ class MQAR(Task):
 
     def answers(self, length: int) -> int:
         return math.perm(self.vocab - self.vocab // 2, self.pairs)
-
-    def space(self, length: int) -> int:
-        """Number of pairs, gaps and fillers; a few of them make the same input where fillers are random."""
-        keys, free = math.perm(self.vocab // 2 - 1, self.pairs), length - 3 * self.pairs
-        gaps = math.perm((length - 2 * self.pairs) // 2, self.pairs)
-        return keys * self.answers(length) * gaps * (self.vocab**free if self.filler == "random" else 1)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return pairs of key and value, then each key once more among fillers, with its value as target."""

@@ -67,10 +67,6 @@ class FlipFlop(Task):
         """Return 2, since one read is certain: a lower bound."""
         return 2
 
-    def space(self, length: int) -> int:
-        """Return 2 (1 + 2 + 2)^(n - 2): a bit of the first write; r has one bit, w and i have two."""
-        return 2 * 5 ** (length - 2) if self.ignore else 2 * 3 ** (length - 2)
-
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return instructions, each followed by a bit; what follows a read counts."""
         for_instructions, for_bits = jax.random.split(key)
@@ -129,9 +125,6 @@ class WordProblem(Task):
         return Alphabet(names, names)
 
     def answers(self, length: int) -> int:
-        return len(self.elements) ** length
-
-    def space(self, length: int) -> int:
         return len(self.elements) ** length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:

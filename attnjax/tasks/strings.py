@@ -35,9 +35,6 @@ class StringTask(Task):
     def output_size(self, max_length: int) -> int:
         return self.answer_length(max_length)
 
-    def space(self, length: int) -> int:
-        return self.symbols**length
-
     def answers(self, length: int) -> int:
         return self.symbols**length
 

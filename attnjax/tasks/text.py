@@ -162,10 +162,6 @@ class Text(Task):
     def answers(self, length: int) -> int:
         return 256**length
 
-    def space(self, length: int) -> int:
-        """Number of crops; equal ones count each."""
-        return self.data.size - length
-
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         """Return a crop of the text; each target is the byte that follows."""
         first, second = jax.random.split(key)

@@ -13,11 +13,11 @@ def test_a_card_says_what_the_task_is():
     table = rows(text)
     assert text.startswith("# EvenPairs\n\nWhether the number of pairs 01 and 10 is odd")
     assert ["input", "2", "`0` `1`"] in table
-    assert ["4", "16", "2", "0.5", "0.5"] in table
-    assert ["12", "4096", "2", "0.5", "0.5"] in table
+    assert ["4", "2", "0.5", "0.5"] in table
+    assert ["12", "2", "0.5", "0.5"] in table
 
 
-def test_large_spaces_are_powers_of_ten_and_lengths_are_cut_to_those_of_the_task():
+def test_large_numbers_are_powers_of_ten_and_lengths_are_cut_to_those_of_the_task():
     # Python itself refuses to print numbers of more than 4,300 digits.
-    assert ["2500", "about 1e5000", "about 1e5000", "0.01", "0"] in rows(card(Copy(), (2500,)))
+    assert ["2500", "about 1e5000", "0.01", "0"] in rows(card(Copy(), (2500,)))
     assert [row[0] for row in rows(card(UniqueCopy(symbols=9))) if row[0].isdigit()] == ["1", "9"]
