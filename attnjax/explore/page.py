@@ -34,22 +34,17 @@ def build(
     """Writes the page, with up to two trained runs, each shown on `texts` or on held-out examples; returns its path.
 
     Without runs JAX is not imported. Raises ValueError for more than two runs, texts without a run, runs that cannot be
-    shown (see `run.explore`), and a file that cannot be written.
+    shown (see `run.explore`); OSError for a file that cannot be written.
     """
     if len(runs) > MOST_RUNS:
         raise ValueError(f"explore compares at most {MOST_RUNS} runs, got {len(runs)}")
     if not runs and (texts or layer or head):
         raise ValueError("a text, a layer and a head are for trained runs: give the folder of a run")
     out = pathlib.Path(out)
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder: give the name of a file, such as {out / 'explore.html'}")
     explore = lambda run: importlib.import_module("attnjax.explore.run").explore(pathlib.Path(run), texts, layer, head)
     found = tuple(map(explore, runs))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        safety.write(out.parent.resolve() / out.name, page(found, layer, head).encode(), durable=False)
-    except OSError as error:
-        raise ValueError(f"{out} cannot be written: {error.strerror or error}") from error
+    out.parent.mkdir(parents=True, exist_ok=True)
+    safety.write(out.parent.resolve() / out.name, page(found, layer, head).encode(), durable=False)
     return out
 
 

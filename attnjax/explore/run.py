@@ -25,8 +25,6 @@ from attnjax.train.loop import fingerprint
 from attnjax.train.model import Model, build
 from attnjax.typing import PyTree
 
-MOST_BYTES = 2**26
-"""Largest size of the maps of a run: larger pages open too slowly."""
 PATTERNS = (
     ("previous_token", "the token before the query"),
     ("next_token", "the token after the query"),
@@ -54,8 +52,6 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     text is given and the run's own may not be shown, or a text is too long for a map or for the model; OSError if a file
     cannot be read.
     """
-    if (directory / "sweep.json").is_file():
-        raise ValueError(f"{directory} is the folder of a sweep: give the folder of one of its runs, {directory}/ID")
     subject = load(directory)
     run, task = subject.run, subject.task
     assert run is not None and task is not None
@@ -69,15 +65,12 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     model, params = build(run, task), nnx.to_pure_dict(subject.params)
     read = texts(run, task, given)
     causal = run.task.form == "decoder"
-    maps = [pack(weights(subject.name, model, params, one), causal=causal) for one in read]
-    if (size := sum(map(len, maps))) > MOST_BYTES:
-        mib = f"{size / 2**20:.0f} MiB, more than {MOST_BYTES >> 20}"
-        raise ValueError(f"the maps of {subject.name} take {mib}: give one shorter text")
+    maps = [pack(weights(model, params, one), causal=causal) for one in read]
     named = [token_names(run, task, one.tokens) for one in read]
     grids, scored = ((), f"{subject.name}: no scores. {refusal}.") if refusal else head_grids(subject)
     return Explored(
         name=f"{encoding_name(run.model)} · {run.name} · {subject.name}",
-        about=about(subject, fingerprint(params), manifest),
+        about=about(subject, fingerprint(params)),
         config=json.dumps(to_dict(run), indent=1),
         layers=run.model.layers,
         heads=run.model.heads,
@@ -89,15 +82,11 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     )
 
 
-def weights(name: str, model: Model, params: PyTree, text: Read) -> np.ndarray:
+def weights(model: Model, params: PyTree, text: Read) -> np.ndarray:
     """Attention weights [L, N, T, T] of one text. Raises ValueError if an encoding has no such positions."""
     tokens = jnp.asarray(text.tokens)[None]
     call = jax.jit(lambda params, tokens: model.module(params).weights(tokens, pos=text.positions))
-    try:
-        return np.asarray(call(params, tokens)[:, 0], np.float32)
-    except ValueError as error:
-        count = len(text.tokens)
-        raise ValueError(f"the text has {count} tokens, more than {name} can take: {error}") from error
+    return np.asarray(call(params, tokens)[:, 0], np.float32)
 
 
 def unvouched(run: RunConfig, task: Task, manifest: Mapping[str, Any]) -> str:
@@ -112,15 +101,13 @@ def unvouched(run: RunConfig, task: Task, manifest: Mapping[str, Any]) -> str:
     try:
         found = task.for_split("test").sha256
     except ValueError as error:
-        return f"The text of the run, {path}, cannot be read: {error}"
-    return (
-        ""
-        if found == wanted
-        else f"The text of the run, {path}, is another here: its sha256 is not that of the manifest"
-    )
+        return f"The text of the run cannot be read: {error}"
+    if found == wanted:
+        return ""
+    return f"The text of the run, {path}, is another here: its sha256 is not that of the manifest"
 
 
-def about(subject: LoadedModel, digest: str, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def about(subject: LoadedModel, digest: str) -> tuple[tuple[str, str], ...]:
     """Names and values that describe the run and the shown weights. `digest` is that of the parameters."""
     run = subject.run
     assert run is not None
@@ -137,9 +124,6 @@ def about(subject: LoadedModel, digest: str, manifest: Mapping[str, Any]) -> tup
         (f"step {step:,}", f"not shown, because its checkpoint is damaged: {reason}")
         for step, reason in subject.damaged
     ]
-    recorded = manifest.get("parameters_sha256")
-    if subject.step == (manifest.get("stopped_at") or steps) and recorded not in (None, digest):
-        rows.append(("manifest", f"names other parameters than these: sha256 {str(recorded)[:64]}"))
     return tuple(rows)
 
 

@@ -22,7 +22,6 @@ MOST_TOKENS = 128
 """Largest number of tokens of a map. With more, cells are too small to point at; each head of such a map takes 22 KB."""
 PREVIEW = 28
 BYTES = ((9, "⇥"), (10, "⏎"), (32, "␣"))
-SHOWN_CHOICES = 40
 SEPARATOR = "<separator>"
 EXAMPLES = 3
 
@@ -157,10 +156,9 @@ def read_tokens(run: RunConfig, task: Task, text: bytes) -> list[int]:
     for i, word in enumerate(words):
         names = answers if SEPARATOR in words[:i] else inputs
         if word not in names:
-            choices = ", ".join(names[:SHOWN_CHOICES]) + (", ..." if len(names) > SHOWN_CHOICES else "")
             raise ValueError(
                 f"the text has the token {word[:40]!r}, which task {run.task.name!r} does not have"
-                f"{nearest(word, names)}; separate the names of tokens by white space: {choices}"
+                f"{nearest(word, names)}; separate the names of tokens by white space: {', '.join(names)}"
             )
         found.append(names.index(word))
     return found

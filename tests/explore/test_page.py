@@ -112,8 +112,8 @@ def test_without_a_run_there_is_the_notebook_alone(folder):
         (["empty", "empty", "empty"], "at most 2 runs, got 3"),
         (["--text", "a b"], "folder of a run"),
         (["--head", "1"], "folder of a run"),
-        (["--out", "empty"], "empty is a folder"),
-        (["--out", "file/explore.html"], "file/explore.html"),
+        (["--out", "empty"], "empty"),
+        (["--out", "file/explore.html"], "error: file: "),
     ],
 )
 def test_mistakes_are_one_line_and_2(command, message, folder, capsys):
