@@ -58,9 +58,9 @@ class Choice:
 
     @property
     def tied(self) -> int:
-        """How many other candidates have the best mean score, and as few failed runs as the chosen one."""
-        ranks = [rank[:2] for rank in ranked(self.metric, self.trials)]
-        return ranks.count(ranks[self.best]) - 1
+        """How many other candidates have the best mean score."""
+        means = [rank[0] for rank in ranked(self.metric, self.trials)]
+        return means.count(means[self.best]) - 1
 
     def edges(self, candidates: Sequence[Changes]) -> dict[str, str]:
         """Return the numbers of the chosen candidate that are the smallest or the largest of those that were tried."""
@@ -73,16 +73,16 @@ class Choice:
 
     def notes(self, candidates: Sequence[Changes]) -> list[str]:
         """Return what a reader should know about the choice: ties, edges of a range, failed runs."""
-        means, chosen, found = [rank[0] for rank in ranked(self.metric, self.trials)], candidates[self.best], []
-        if (best := means.count(means[self.best])) > 1:
-            by_loss = self.tied and any(math.isfinite(trial.loss) for trial in self.trials[self.best])
-            which = "one with the lowest validation loss" if by_loss else "first of them"
-            fewest = "" if best == self.tied + 1 else " with the fewest failed runs"
-            found.append(f"{best} of {len(means)} candidates have the best score; the {which}{fewest} was chosen")
+        found = []
+        if self.tied:
+            rule = "the one with fewer failed runs or a lower validation loss was chosen, or the first"
+            found.append(f"{self.tied + 1} of {len(candidates)} candidates have the best score; {rule}")
         for key, end in self.edges(candidates).items():
-            found.append(f"{key}={chosen[key]:g} is the {end} value that was tried: a better one may lie beyond")
-        if failed := sum(trial.state == "failed" for trials in self.trials for trial in trials):
-            found.append(f"{failed} of {len(means) * len(self.trials[0])} tuning runs failed")
+            told = f"{key}={candidates[self.best][key]:g} is the {end} value that was tried"
+            found.append(f"{told}: a better one may lie beyond")
+        states = [trial.state for trials in self.trials for trial in trials]
+        if failed := states.count("failed"):
+            found.append(f"{failed} of {len(states)} tuning runs failed")
         return found
 
 
@@ -130,18 +130,17 @@ def _choice(family: Family, store: Store) -> Choice:
             "--retry-failed trains them again"
         )
     metric = next((name for name in METRICS if any(name in scores for scores in measured.values())), METRICS[0])
-    worst = math.inf if lower_is_better(metric) else 0.0
 
     def trial(run: str) -> Trial:
         if ends[run] == "failed":
-            return Trial(run, "failed", worst)
+            return Trial(run, "failed", worst(metric))
         scores, lengths = measured[run], store.config(run).evaluate.validation_lengths
         if missing := [length for length in lengths if length not in scores.get(metric, {})]:
             raise ValueError(
                 f"tuning run {run} in {store.root} is done and has no {metric} at validation length {missing[0]}"
             )
         score, loss = (fmean(scores.get(name, {}).get(n, math.inf) for n in lengths) for name in (metric, "loss"))
-        return Trial(run, "done", score if finite(score) else worst, loss if finite(loss) else math.inf)
+        return Trial(run, "done", score if finite(score) else worst(metric), loss if finite(loss) else math.inf)
 
     trials = tuple(tuple(map(trial, row)) for row in family.ids)
     ranks = ranked(metric, trials)
@@ -165,6 +164,11 @@ def lower_is_better(metric: str) -> bool:
     return metric.startswith("loss")
 
 
+def worst(metric: str) -> float:
+    """Return the worst score of a metric, which failed runs have."""
+    return math.inf if lower_is_better(metric) else 0.0
+
+
 def words(changes: Changes) -> str:
     """Return changes in one line: model.encoding=rope train.learning_rate=0.003."""
     return " ".join(f"{key}={_word(value)}" for key, value in changes.items()) or "(the config as it is)"
@@ -184,60 +188,51 @@ def known(tuning: Tuning, there: Choices | None) -> tuple[Choice, ...]:
     """
     if there is None:
         return ()
-    candidates, families = (
-        tuple(jsonable(dict(one)) for one in tuning.candidates),
-        {one.id: one for one in tuning.families},
-    )
-    found = tuple(choice for choice in there.families if choice.family in families)
-    runs = [[[trial.run for trial in row] for row in choice.trials] for choice in found]
     if not there.families:
-        why = "its runs were trained without tuning"
-    elif there.candidates != candidates:
-        why = f"it has other candidates than the config: {' | '.join(map(words, there.candidates))[:300]}"
-    elif there.seeds != tuning.seeds:
-        why = f"it has the tuning seeds {list(there.seeds)}, and the config has {list(tuning.seeds)}"
-    elif runs != [families[choice.family].ids for choice in found]:
-        why = "a family chose among other tuning runs than those of the config"
-    else:
-        return found
-    raise ValueError(f"{FILE} is of another sweep: {why}. Choose another folder (--out)")
+        raise ValueError(f"{FILE} says that the runs were trained without tuning. Choose another folder (--out)")
+    runs = {family.id: family.ids for family in tuning.families}
+    found = tuple(choice for choice in there.families if choice.family in runs)
+    own = Choices("", tuple(jsonable(dict(one)) for one in tuning.candidates), tuning.seeds)
+    made = [[[trial.run for trial in row] for row in choice.trials] for choice in found]
+    if (there.candidates, there.seeds, made) != (own.candidates, own.seeds, [runs[choice.family] for choice in found]):
+        ours, theirs = (
+            f"{' | '.join(map(words, one.candidates))[:300]} on seeds {list(one.seeds)}" for one in (own, there)
+        )
+        why = f"among {theirs}, and the config has {ours}" if ours != theirs else "among other tuning runs"
+        raise ValueError(f"{FILE} is of another sweep: its families chose {why}. Choose another folder (--out)")
+    return found
 
 
 def keep(root: pathlib.Path, choices: Choices) -> None:
     """Write the choices into the folder of a sweep, beside those of families that it has besides."""
     there = read(root)
-    before = {choice.family: choice for choice in (there or choices).families}
+    families = {one.family: one for one in (there or choices).families}
     for one in choices.families:
-        cells = (*before[one.family].cells, *one.cells) if one.family in before else one.cells
-        before[one.family] = dataclasses.replace(one, cells=tuple(dict.fromkeys(cells)))
-    if there is not None and dataclasses.replace(there, families=tuple(before.values())) == there:
+        cells = (*families.get(one.family, one).cells, *one.cells)
+        families[one.family] = dataclasses.replace(one, cells=tuple(dict.fromkeys(cells)))
+    new = dataclasses.replace(there or choices, families=tuple(families.values()))
+    if new == there:
         return
-    rule = choices.rule if before else "The sweep was trained without tuning."
-    files.write_table(
-        root / FILE,
-        {
-            "schema": SCHEMA,
-            "rule": rule,
-            "protocol": choices.protocol,
-            "candidates": list(choices.candidates),
-            "seeds": list(choices.seeds),
-            "families": [_row(one, choices.candidates) for one in before.values()],
-        },
-    )
+    table = {
+        "schema": SCHEMA,
+        "rule": choices.rule if families else "The sweep was trained without tuning.",
+        "protocol": choices.protocol,
+        "candidates": list(choices.candidates),
+        "seeds": list(choices.seeds),
+        "families": [_row(one, choices.candidates) for one in families.values()],
+    }
+    files.write_table(root / FILE, table)
 
 
 def _row(one: Choice, candidates: Sequence[Changes]) -> dict[str, Any]:
-    tried = [
-        {"mean": mean, "runs": [trial._asdict() for trial in trials]}
-        for mean, trials in zip(one.means, one.trials, strict=True)
-    ]
-    chosen = {"chosen": one.best, "values": candidates[one.best], "notes": one.notes(candidates)}
+    tried = zip(one.means, one.trials, strict=True)
     return {
         "family": one.family,
         "changes": dict(one.changes),
         "metric": one.metric,
-        **chosen,
-        "candidates": tried,
+        "chosen": one.best,
+        "values": candidates[one.best],
+        "candidates": [{"mean": mean, "runs": [trial._asdict() for trial in trials]} for mean, trials in tried],
         "cells": list(one.cells),
     }
 
@@ -253,28 +248,27 @@ def read(root: pathlib.Path) -> Choices | None:
     except FileNotFoundError:
         return None
     try:
-        candidates = tuple(map(as_dict, table["candidates"]))
-        families, rule = tuple(map(_read, table["families"])), str(table["rule"])
-        found = Choices(table["protocol"], candidates, tuple(table["seeds"]), families, rule)
-        keys = {key for one in candidates for key in one}
-        sound = all(one.keys() == keys for one in candidates) and isinstance(found.protocol, str)
-        for one in found.families:
-            sound &= len(one.trials) == len(candidates) and 0 <= one.best < len(candidates)
-            sound &= all(len(row) == len(found.seeds) for row in one.trials) and one.metric in METRICS
-        if not sound:
-            raise ValueError("a family does not have a score for each candidate and seed")
-        return found
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        candidates, seeds = tuple(map(as_dict, table["candidates"])), tuple(table["seeds"])
+        families = tuple(_read(row) for row in table["families"])
+        for one in families:
+            sizes = [len(row) for row in one.trials]
+            if sizes != [len(seeds)] * len(candidates) or not 0 <= one.best < len(candidates):
+                raise ValueError("a family does not have a score for each candidate and seed")
+        for one in candidates:
+            if one.keys() != candidates[0].keys():
+                raise ValueError("its candidates change different fields")
+        return Choices(str(table["protocol"]), candidates, seeds, families, str(table["rule"]))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {type(error).__name__} {error}") from None
 
 
 def _read(row: Mapping[str, Any]) -> Choice:
-    worst = math.inf if lower_is_better(row["metric"]) else 0.0
+    metric = METRICS[METRICS.index(row["metric"])]
 
     def trial(one: Mapping[str, Any]) -> Trial:
         score, loss = one["score"], one.get("loss")
-        told = float(score) if finite(score) else worst
+        told = float(score) if finite(score) else worst(metric)
         return Trial(str(one["run"]), str(one["state"]), told, float(loss) if finite(loss) else math.inf)
 
     trials = tuple(tuple(map(trial, rows["runs"])) for rows in row["candidates"])
-    return Choice(row["family"], as_dict(row["changes"]), row["metric"], trials, row["chosen"], tuple(row["cells"]))
+    return Choice(row["family"], as_dict(row["changes"]), metric, trials, row["chosen"], tuple(row["cells"]))

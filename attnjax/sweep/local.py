@@ -52,7 +52,7 @@ def run_workers(
     stop, before = stop or Stop(), states(store)
     left = [entry for entry in store.runs if before[entry.run] not in FINAL]
     workers = min(workers, len(groups(left, key=lambda entry: entry.group, limit=execution.population)) or 1)
-    pool = Pool(store, trainer, execution, threads or max(1, _cores() // workers), workers)
+    pool = Pool(store, trainer, execution, threads or max(1, manifest.threads() // workers), workers)
     with on_signals(stop, before_exit=pool.kill):
         try:
             for number in range(workers):
@@ -161,9 +161,11 @@ class Pool:
         claimed = any(owner is not None and owner.pid == process.pid for owner in owners)
         self._in_vain = 0 if claimed else self._in_vain + 1
         if not claimed and (process.returncode > 0 or self._in_vain > self._attempts):
+            lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+            last = next((line for line in reversed(lines) if line.strip()), "(it is empty)")
             raise ValueError(
                 f"workers end before they claim a run, the last with exit status {process.returncode}; "
-                f"the last line of its log {log} is: {last_line(log)}"
+                f"the last line of its log {log} is: {last}"
             )
         self.start(number)
 
@@ -177,16 +179,6 @@ def environment(threads: int, workers: int, number: int) -> Mapping[str, str]:
 def import_path() -> str:
     """Return where a worker looks for modules: in the folders of its driver, as absolute paths."""
     return os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-
-
-def last_line(log: pathlib.Path) -> str:
-    """Return the last line of a log."""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "(it is empty)"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _at_end_of_input(stop: Stop) -> None:

@@ -91,7 +91,9 @@ def prepare(
     one that is stored.
 
     With `extend` the runs are added to those of a sweep that is there already. With `dry` nothing is made or changed, and
-    what would be refused is refused. A process that is changing the plan is waited for. Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
+    what would be refused is refused. A process that is changing the plan is waited for.
+
+    Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
     """
     told = [(run_id(one.config), cell_id(one.config), population_key(one.config), one.changes) for one in planned]
     entries = tuple(Entry(run, cell, group, jsonable(dict(changes))) for run, cell, group, changes in told)
@@ -127,20 +129,15 @@ def load(root: pathlib.Path) -> Store:
         plan = read_plan(root)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{root} holds no sweep: there is no {SWEEP_FILE}") from None
-    fields = {"run": str, "cell": str, "group": str, "overrides": dict}
-    wrong = [f"it has no {name}" for name in _lacking(plan.table, {"config_file": str, "protocol": str, "runs": list})]
-    wrong += plan.wrong
-    wrong += [f"run {one['run']} has no {name}" for one in plan.entries for name in _lacking(one, fields)]
-    if wrong:
-        raise ValueError(f"{root / SWEEP_FILE} is damaged: {wrong[0]}")
-    runs = tuple(Entry(**{name: one[name] for name in fields}) for one in plan.entries)
-    texts = [plan.table[name] for name in ("config_file", "protocol")]
-    return Store(root, safe_name(plan.table.get("name"), f"the name in {root / SWEEP_FILE}"), runs, *texts)
-
-
-def _lacking(table: Mapping[str, Any], kinds: Mapping[str, type]) -> list[str]:
-    """Return the names of which the table has no value of their kind."""
-    return [name for name, kind in kinds.items() if not isinstance(table.get(name), kind)]
+    try:
+        if plan.wrong:
+            raise ValueError(plan.wrong[0])
+        runs = [Entry(one["run"], str(one["cell"]), str(one["group"]), dict(one["overrides"])) for one in plan.entries]
+        name, config_file, protocol = (str(plan.table[name]) for name in ("name", "config_file", "protocol"))
+        return Store(root, safe_name(name, "the name of a sweep"), tuple(runs), config_file, protocol)
+    except (KeyError, TypeError, ValueError) as error:
+        why = f"it or one of its runs has no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{root / SWEEP_FILE} is damaged: {why}") from None
 
 
 def _spec(store: Store) -> str:

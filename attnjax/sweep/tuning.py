@@ -12,6 +12,7 @@ A tuned run is the run that a person gets who writes the chosen values on the co
 """
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,13 +30,14 @@ NEVER = (*SEEDS, "name", "task", "evaluate")
 
 
 class Family(NamedTuple):
-    """One family: the cell of its tuning runs under the first candidate, what the sweep changes in it, and the tuning runs
-    [candidate][seed].
+    """One family: the cell of its tuning runs under the first candidate, what the sweep changes in it, the tuning runs
+    [candidate][seed], and the runs of the sweep.
     """
 
     id: str
     changes: Changes
     runs: tuple[tuple[Planned, ...], ...]
+    planned: tuple[Planned, ...]
 
     @property
     def ids(self) -> list[list[str]]:
@@ -45,15 +47,13 @@ class Family(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """The tuning of a sweep. `family_of` has the number of the family of each planned run."""
+    """The tuning of a sweep over a config; `held` are the changes that hold in every run."""
 
     config: Any
     held: Changes
-    planned: tuple[Planned, ...]
     candidates: tuple[Changes, ...]
     seeds: tuple[int, ...]
     families: tuple[Family, ...]
-    family_of: tuple[int, ...]
 
     @property
     def runs(self) -> list[Planned]:
@@ -62,30 +62,23 @@ class Tuning:
 
     def tuned(self, chosen: Sequence[int]) -> list[Planned]:
         """The runs of the sweep under the candidate that each family chose, by its number; of equal runs the first."""
-        return list({run_id(run.config): run for _, run in reversed(self._tuned(chosen))}.values())[::-1]
+        found: dict[str, Planned] = {}
+        for one in itertools.chain.from_iterable(self._tuned(chosen)):
+            found.setdefault(run_id(one.config), one)
+        return list(found.values())
 
     def cells(self, chosen: Sequence[int]) -> list[tuple[str, ...]]:
         """The cells of the tuned runs of each family."""
-        found: list[dict[str, None]] = [{} for _ in self.families]
-        for family, run in self._tuned(chosen):
-            found[family][cell_id(run.config)] = None
-        return [tuple(cells) for cells in found]
+        return [tuple(dict.fromkeys(cell_id(one.config) for one in runs)) for runs in self._tuned(chosen)]
 
     def without(self, families: Collection[str]) -> "Tuning":
         """The tuning of the other families alone, and of their runs."""
-        left = [number for number, family in enumerate(self.families) if family.id not in families]
-        pairs = [(one, n) for one, n in zip(self.planned, self.family_of, strict=True) if n in left]
-        return dataclasses.replace(
-            self,
-            planned=tuple(one for one, _ in pairs),
-            families=tuple(self.families[number] for number in left),
-            family_of=tuple(left.index(number) for _, number in pairs),
-        )
+        return dataclasses.replace(self, families=tuple(one for one in self.families if one.id not in families))
 
-    def _tuned(self, chosen: Sequence[int]) -> list[tuple[int, Planned]]:
+    def _tuned(self, chosen: Sequence[int]) -> list[list[Planned]]:
         return [
-            (family, _planned(self.config, one.changes, self.held, self.candidates[chosen[family]]))
-            for one, family in zip(self.planned, self.family_of, strict=True)
+            [_planned(self.config, one.changes, self.held, self.candidates[number]) for one in family.planned]
+            for family, number in zip(self.families, chosen, strict=True)
         ]
 
 
@@ -116,41 +109,40 @@ def tuning(
     """
     planned, held = tuple(planned), held or {}
     tried, drawn = _candidates(candidates, {*held, *said}), _seeds(seeds, planned)
-    numbers: dict[str, int] = {}
-    families: list[Family] = []
-    known: dict[str, int] = {}
-    family_of = []
+    first = {**tried[0], **_of_seed(drawn[0])}
+    alike: dict[str, list[Planned]] = {}
     for one in planned:
-        changes = outside(one.changes, (*SEEDS, *tried[0]))
-        told = repr(sorted(changes.items(), key=lambda item: item[0]))
-        if told not in known:
-            first = _planned(config, changes, held, {**tried[0], **_of_seed(drawn[0])})
-            known[told] = numbers.setdefault(cell_id(first.config), len(families))
-            if known[told] == len(families):
-                check_runs((len(families) + 1) * len(tried) * len(drawn))
-                families.append(_family(config, changes, held, tried, drawn))
-        family_of.append(known[told])
-    return Tuning(config, held, planned, tried, drawn, tuple(families), tuple(family_of))
+        alike.setdefault(cell_id(_planned(config, _own(one, tried[0]), held, first).config), []).append(one)
+    check_runs(len(alike) * len(tried) * len(drawn))
+    families = []
+    for name, runs in alike.items():
+        changes = _own(runs[0], tried[0])
+        families.append(Family(name, changes, _trials(config, changes, held, tried, drawn), tuple(runs)))
+    return Tuning(config, held, tried, drawn, tuple(families))
 
 
-def _family(
+def _own(run: Planned, candidate: Changes) -> Changes:
+    """What the sweep changes in a run beside seeds and tuned fields."""
+    return outside(run.changes, (*SEEDS, *candidate))
+
+
+def _trials(
     config: Any, changes: Changes, held: Changes, candidates: Sequence[Changes], seeds: Sequence[int]
-) -> Family:
-    runs = []
+) -> tuple[tuple[Planned, ...], ...]:
+    """The tuning runs of a family, [candidate][seed]."""
+    trials = []
     for number, candidate in enumerate(candidates):
         try:
-            runs.append(
-                tuple(_planned(config, changes, held, {**candidate, **_of_seed(seed)}) for seed in seeds),
-            )
+            trials.append(tuple(_planned(config, changes, held, {**candidate, **_of_seed(seed)}) for seed in seeds))
         except ValueError as error:
-            raise ValueError(
-                f"candidate {number} of tune(): {str(error).removeprefix('entry 0 of the sweep: ')}"
-            ) from None
-    for run in (run for alike in runs for run in alike):
+            told = str(error).removeprefix("entry 0 of the sweep: ")
+            raise ValueError(f"candidate {number} of tune(): {told}") from None
+    runs = [run for alike in trials for run in alike]
+    for run in runs:
         _check_lengths(run.config)
-    if len({run_id(run.config) for alike in runs for run in alike}) < len(candidates) * len(seeds):
+    if len({run_id(run.config) for run in runs}) < len(runs):
         raise ValueError("two candidates of tune() are the same: list each once")
-    return Family(cell_id(runs[0][0].config), changes, tuple(runs))
+    return tuple(trials)
 
 
 def _planned(config: Any, changes: Changes, held: Changes, settings: Changes) -> Planned:

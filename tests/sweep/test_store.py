@@ -64,8 +64,8 @@ def test_another_process_that_changes_the_plan_is_waited_for(make):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"config_file": None}, "it has no config_file"),
-        ({"runs": [{"run": "0123456789abcdef"}]}, "run 0123456789abcdef has no cell"),
+        ({"name": "a/b"}, ".*'a/b'"),
+        ({"runs": [{"run": "0123456789abcdef"}]}, "has no 'cell'"),
         ({"schema": 9}, ".*Update attnjax"),
     ],
 )
