@@ -35,6 +35,7 @@ from attnjax.attention.hooks import scores
 from attnjax.attention.masks import Span, visibility
 from attnjax.attention.products import queries_keys, turned, weights_queries, weights_values
 from attnjax.attention.relative_bias import per_distance
+from attnjax.attention.trees import added, as_types_of, merge, same_axes, split, zeros_of
 from attnjax.config.kinds import Count, coerce
 from attnjax.positions.base import PositionEncoding
 from attnjax.positions.checks import INT32
@@ -149,10 +150,12 @@ def forward(static: Static, arrays: Arrays) -> Results:
     t, s = static.tile
 
     def query_tile(i: Array) -> Results:
+        """The results of the rows of query tile i."""
         rows = tile_of(arrays.rows, i, t)
         order, count = visits(i)
 
         def key_tile(step: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            """Maximum, sum and output of the rows after one more key tile."""
             top, total, out = state
             j = order[step]
             cols = tile_of(arrays.cols, j, s)
@@ -201,19 +204,21 @@ def backward(
     row_results = (results.top, log_total, delta, dout.astype(arrays.cols.v.dtype))
 
     def query_tile(sums: tuple, i: Array) -> tuple[tuple, Rows]:
+        """The sums over query tiles with tile i added, and the gradients of its rows."""
         rows = tile_of(arrays.rows, i, t)
         here = tile_of(row_results, i, t)
         columns = turned(rows.q), turned(here[3])
         order, count = visits(i)
 
         def key_tile(step: Array, state: tuple) -> tuple:
+            """The gradients after one more key tile."""
             drows, dcols, dshared = state
             j = order[step]
             cols = tile_of(arrays.cols, j, s)
             seen = _seen(static, arrays, rows, cols, i, j)
             new = _tile_gradients(static, arrays, rows, cols, seen, here, columns)
             add_at = lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, _slice(x, j, s) + y.astype(x.dtype), j * s, 3)
-            return _added(drows, new[0]), jax.tree.map(add_at, dcols, new[1]), _added(dshared, new[2])
+            return added(drows, new[0]), jax.tree.map(add_at, dcols, new[1]), added(dshared, new[2])
 
         start = (same_axes(zeros_of(rows), arrays), *sums)
         drows, dcols, dshared = jax.lax.fori_loop(0, count, key_tile, start)
@@ -281,6 +286,7 @@ def _visits(static: Static, arrays: Arrays) -> Visits:
     segments = (_bounds(rows.segments, t, everyone), _bounds(cols.segments, s, cols.valid)) if packed else None
 
     def of(i: Array) -> tuple[Array, Array]:
+        """The key tiles that are visited for query tile i, before all others, and how many these are."""
         useful = some_valid
         low, high = (x[i] for x in row_index)
         # Clipped first, because an index at the end of int32 would wrap around and hide a visible tile.
@@ -406,41 +412,3 @@ def _join(x: Array) -> Array:
     """[tiles, b, k, g, t, ...] -> [b, k, g, T, ...]."""
     x = jnp.moveaxis(x, 0, 3)
     return x.reshape(*x.shape[:3], x.shape[3] * x.shape[4], *x.shape[5:])
-
-
-def _added(total: PyTree, part: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, part)
-
-
-def zeros_of(tree: PyTree) -> PyTree:
-    """Returns zeros to sum the gradients of floating leaves in, in float32 or float64."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, compute_dtype(x)), split(tree)[0])
-
-
-def as_types_of(tree: PyTree, gradients: PyTree) -> PyTree:
-    """Returns the gradients in the types of the leaves that they belong to."""
-    return jax.tree.map(lambda x, gradient: gradient.astype(x.dtype), tree, gradients)
-
-
-def split(tree: PyTree) -> tuple[PyTree, PyTree]:
-    """Returns the tree with its floating leaves alone, and with the others alone; the rest are None."""
-    floating = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
-    return jax.tree.map(lambda x: x if floating(x) else None, tree), jax.tree.map(
-        lambda x: None if floating(x) else x, tree
-    )
-
-
-def merge(floats: PyTree, rest: PyTree) -> PyTree:
-    """Returns the tree of which `split` made these."""
-    return jax.tree.map(lambda a, b: b if a is None else a, floats, rest, is_leaf=lambda x: x is None)
-
-
-def same_axes(tree: PyTree, like: PyTree) -> PyTree:
-    """Returns `tree` plus a zero made from every leaf of `like`.
-
-    Inside `jax.shard_map` it then varies over all mesh axes that `like` varies over, as loops demand of what they begin with;
-    the transpose sums over devices. Elsewhere XLA drops the addition of a constant 0.
-    """
-    firsts = [leaf[(0,) * leaf.ndim] for leaf in jax.tree.leaves(like)]
-    zero = sum((jnp.zeros_like(first, jnp.float32) for first in firsts), jnp.float32(0))
-    return jax.tree.map(lambda leaf: leaf + zero.astype(leaf.dtype), tree)

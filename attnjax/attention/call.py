@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.attention.given import check_positions, of_parts
 from attnjax.attention.hooks import by_head, mapped, of_keys
 from attnjax.attention.masks import Mask, Span, from_first_valid
 from attnjax.positions.base import PositionEncoding, Sizes, resolve
-from attnjax.positions.checks import INT32, concrete, is_array, validate_range
+from attnjax.positions.checks import concrete, is_array, validate_range
 from attnjax.positions.compose import each, parts_of
-from attnjax.positions.indices import from_segments
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Key, compute_dtype
 
 
@@ -155,20 +155,17 @@ def prepare(
         # 0 * NaN would reach the rows that do not see a hidden key.
         k, v = (jnp.where(jnp.asarray(cols.valid)[..., None], x, jnp.zeros((), x.dtype)) for x in (cols.k, cols.v))
         cols = cols._replace(k=k, v=v)
+    pos = (
+        of_parts("q_pos", q_pos, source.q_pos, encoding, rows.index, rows.segments, sizes, B),
+        of_parts("k_pos", k_pos, source.pos, encoding, cols.index, cols.segments, sizes, B),
+    )
+    length = check_length(length, S if ring is None else S * ring.size, encoding, mask)
     rows, cols, encodings, own = _encoded(
-        encoding, params, rows, cols, source, q_pos, k_pos, mask, sizes, dtype, ring, length
+        encoding, params, pos, rows, cols, mask, sizes, length, cached=source.pos is not None
     )
     if mask.span.first and mask.k_index is None and not all_true(cols.valid):
         start = from_first_valid(cols.index, cols.valid, None if ring is None else ring.name)
         rows, cols = rows._replace(index=rows.index - start), cols._replace(index=cols.index - start)
-    allowed = mask.allowed
-    if allowed is not None:
-        allowed = allowed if is_array(allowed) else np.asarray(allowed)
-        if allowed.shape not in ((T, S), (B, T, S)) or allowed.dtype != bool:
-            raise ValueError(
-                f"mask.allowed must be boolean {(T, S)} or {(B, T, S)}, got {allowed.dtype}{allowed.shape}"
-            )
-        allowed = allowed.reshape(-1, 1, 1, T, S)
     return Call(
         encodings,
         own,
@@ -177,7 +174,7 @@ def prepare(
         mask.span,
         as_scale(scale, H, dtype),
         _sink(sink, N, K, dtype),
-        allowed,
+        _allowed(mask, B, T, S),
         dropout,
         q.dtype,
         dtype,
@@ -189,25 +186,22 @@ def prepare(
 def _encoded(
     encoding: PositionEncoding,
     params: Any,
+    pos: tuple[tuple[ArrayLike, ...], tuple[ArrayLike, ...]],
     rows: Rows,
     cols: Cols,
-    source: Source,
-    q_pos: Any,
-    k_pos: Any,
     mask: Mask,
     sizes: Sizes,
-    dtype: jnp.dtype,
-    ring: Ring | None,
-    length: int | None,
+    length: int,
+    *,
+    cached: bool,
 ) -> tuple[Rows, Cols, tuple[PositionEncoding, ...], tuple[dict, ...]]:
-    """Queries and keys after the maps of every part, and the parts that act on logits with their parameters and positions."""
-    T, S = rows.q.shape[3], cols.k.shape[3]
-    length = check_length(length, S * (1 if ring is None else ring.size), encoding, mask)
-    parts = parts_of(encoding)
-    ours = _of_parts("q_pos", q_pos, source.q_pos, encoding, rows, sizes, T)
-    theirs = _of_parts("k_pos", k_pos, source.pos, encoding, cols, sizes, S)
+    """Queries and keys after the maps of every part, and the parts that act on logits with their parameters and positions.
+
+    `pos` are the positions of queries and of keys, for each part; keys that are `cached` have been mapped.
+    """
+    dtype, parts = compute_dtype(rows.q, cols.k, cols.v), parts_of(encoding)
     found, turned = [], False
-    for part, own, q_at, k_at in zip(parts, each("params", encoding, params), ours, theirs, strict=True):
+    for part, own, q_at, k_at in zip(parts, each("params", encoding, params), *pos, strict=True):
         if not part.has("angle", "map_q", "map_k", "bias", "score"):
             if part.has("embed") and len(parts) == 1:
                 raise ValueError(
@@ -218,15 +212,16 @@ def _encoded(
             raise ValueError(f"{part} {part.causal_only}, so it needs a causal mask; pass Mask(causal=True)")
         if rows.q.dtype == jnp.float16 and not part.float16:
             raise ValueError(f"{part} makes queries and keys that float16 does not hold; use bfloat16 or float32")
-        _check_positions(part, q_at, q_at if source.pos is not None else k_at)
+        check_positions(part, q_at, q_at if cached else k_at)
         p = by_head(part, resolve(part, own, sizes, length), sizes, dtype)
         if part.has("angle", "map_q"):
             rows, turned = rows._replace(q=mapped(part, "map_q", p, rows.q, q_at, dtype)), True
-        if part.has("angle", "map_k") and source.pos is None:
+        if part.has("angle", "map_k") and not cached:
             if k_at.shape[2] > 1:
                 rows_of = f"a row for each of {sizes.heads} query heads"
                 raise ValueError(
-                    f"k_pos of {part} has {rows_of}, but keys are mapped once per key head: pass [B, {sizes.kv_heads}, {S}]"
+                    f"k_pos of {part} has {rows_of}, but keys are mapped once per key head: "
+                    f"pass [B, {sizes.kv_heads}, {k_at.shape[3]}]"
                 )
             cols, turned = cols._replace(k=mapped(part, "map_k", of_keys(part, p), cols.k, k_at, dtype)), True
         if part.has("bias", "score"):
@@ -304,97 +299,21 @@ def all_true(valid: ArrayLike) -> bool:
     return isinstance(valid, np.ndarray) and bool(valid.all())
 
 
-def positions(
-    name: str, pos: Any, part: PositionEncoding, default: ArrayLike, sizes: Sizes, B: int, n: int
-) -> ArrayLike:
-    """Returns the positions of one part as [b, k, g, n] or [b, k, g, n, F].
-
-    Taken are [n], [B, n], and [B, N, n] or [B, K, n] with a row per head, each with a last axis of F features where the
-    positions of the part have them. `default` is [b, 1, 1, n].
-
-    Raises ValueError for other shapes, integers beyond int32, and 16-bit floats, in which positions collide.
-    """
-    features = part.features(sizes)
-    if pos is None:
-        if part.has("context"):
-            raise ValueError(f"{part} computes positions from content: pass {name} as context_positions returns them")
-        return default[..., None].repeat(features[0], -1) if features else default
-    if isinstance(pos, tuple):
-        raise ValueError(f"{name}: a tuple of positions is for the parts of a composition, got it for {part}")
-    pos = pos if is_array(pos) else np.asarray(pos)
-    lead, (N, K) = pos.shape[: pos.ndim - len(features)], sizes[1:3]
-    heads = (B, N, n), (B, K, n), (B, 1, n)
-    allowed = heads if part.has("context") else ((n,), (B, n), *heads)
-    if lead not in allowed or pos.shape[len(lead) :] != features:
-        last = f" with a last axis of {features[0]}" if features else ""
-        raise ValueError(
-            f"{name} of {part} must have a shape among {', '.join(map(str, dict.fromkeys(allowed)))}{last}, got {pos.shape}"
-        )
-    if features and len(lead) == 2 and n > 1 and pos.shape == (n, n, n):
-        raise ValueError(
-            f"{name}: positions {pos.shape} of {part} do not tell examples, tokens and coordinates apart. Coordinates are the "
-            f"last axis: pass {(B, 1, n, *features)}, from [A, B, T] by jnp.moveaxis(pos, 0, -1)[:, None]"
-        )
-    pos = _as_number(name, pos, computed=part.has("context"))
-    if len(lead) < 3:
-        return pos.reshape(-1, 1, 1, n, *features)
-    return pos.reshape(B, K, N // K, n, *features) if lead[1] == N else pos.reshape(B, lead[1], 1, n, *features)
-
-
-def _of_parts(
-    name: str, pos: Any, held: tuple | None, encoding: PositionEncoding, tokens: Rows | Cols, sizes: Sizes, n: int
-) -> tuple[ArrayLike, ...]:
-    """Positions of every part: those given, those that a cache holds, or the default."""
-    if pos is None and held is not None:
-        return held
-    parts, B = parts_of(encoding), tokens[0].shape[0]
-    given = each(name, encoding, pos) if isinstance(pos, tuple) else (pos,) * len(parts)
-    default = tokens.index if tokens.segments is None else from_segments(tokens.segments)
-    return tuple(positions(name, at, part, default, sizes, B, n) for part, at in zip(parts, given, strict=True))
-
-
-def _as_number(name: str, pos: ArrayLike, *, computed: bool) -> ArrayLike:
-    if jnp.issubdtype(pos.dtype, jnp.integer):
-        validate_range(name, pos)
-        return pos.astype(np.int32)
-    if pos.dtype in (jnp.bfloat16, jnp.float16) or not jnp.issubdtype(pos.dtype, jnp.floating):
-        raise ValueError(f"{name} must be integers or float32 (16-bit floats collide past 256), got {pos.dtype}")
-    # Positions computed from content may be NaN, as their tokens are, and are not read back from a device.
-    if not (computed and isinstance(pos, jax.Array)):
-        validate_range(name, pos)
-    widest = np.dtype(jnp.result_type(float))
-    if isinstance(pos, jax.Array) or pos.dtype.itemsize <= widest.itemsize:
-        return pos
-    found = pos.astype(widest)
-    if np.any(lost := (found != pos) & (pos == np.floor(pos))):
-        raise ValueError(
-            f"{name} has whole numbers that {widest} does not hold, such as {pos[lost][0]:.0f}: pass integers"
-        )
-    return found
-
-
-def _check_positions(part: PositionEncoding, q_pos: ArrayLike, k_pos: ArrayLike) -> None:
-    """Raises ValueError for known positions that the part cannot serve, or whose distances int32 does not hold."""
-    if type(part).check is PositionEncoding.check and not part.has("bias", "score"):
-        return
-    q_at, k_at = concrete(q_pos), concrete(k_pos)
-    if q_at is None or k_at is None or q_at.ndim != 4 or q_at.shape[1:3] != (1, 1) or k_at.shape[1:3] != (1, 1):
-        return
-    rows = np.broadcast_shapes(q_at.shape[:1], k_at.shape[:1])
-    both = np.concatenate([np.broadcast_to(at[:, 0, 0], (*rows, at.shape[3])) for at in (q_at, k_at)], axis=-1)
-    if np.issubdtype(both.dtype, np.integer) and int(both.max()) - int(both.min()) > INT32.max:
-        raise ValueError(
-            f"distances q_pos - k_pos must fit int32 (|distance| < 2^31) for {part}, got {both.min()}..{both.max()}"
-        )
-    part.check(both)
-
-
 def _valid(mask: Mask, source: Source, B: int, S: int) -> Bool[ArrayLike, "b 1 1 S"]:
     ours = mask.k_valid if mask.k_valid is None or is_array(mask.k_valid) else np.asarray(mask.k_valid)
     if ours is not None and (ours.shape not in ((S,), (B, S)) or ours.dtype != bool):
         raise ValueError(f"mask.k_valid must be boolean ({S},) or ({B}, {S}), got {ours.dtype}{ours.shape}")
     both = [x.reshape(-1, 1, 1, S) for x in (ours, source.valid) if x is not None]
     return both[0] & both[1] if len(both) == 2 else both[0] if both else np.ones((1, 1, 1, S), bool)
+
+
+def _allowed(mask: Mask, B: int, T: int, S: int) -> Bool[ArrayLike, "b 1 1 T S"] | None:
+    if mask.allowed is None:
+        return None
+    allowed = mask.allowed if is_array(mask.allowed) else np.asarray(mask.allowed)
+    if allowed.shape not in ((T, S), (B, T, S)) or allowed.dtype != bool:
+        raise ValueError(f"mask.allowed must be boolean {(T, S)} or {(B, T, S)}, got {allowed.dtype}{allowed.shape}")
+    return allowed.reshape(-1, 1, 1, T, S)
 
 
 def _sink(sink: Any, N: int, K: int, dtype: jnp.dtype) -> Float[Array, "1 K G 1"] | None:

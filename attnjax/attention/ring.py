@@ -15,23 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.blockwise import (
-    Arrays,
-    Results,
-    Static,
-    Tiling,
-    as_types_of,
-    backward,
-    forward,
-    merge,
-    padded,
-    same_axes,
-    sink_gradient,
-    split,
-    zeros_of,
-)
+from attnjax.attention.blockwise import Arrays, Results, Static, Tiling, backward, forward, padded, sink_gradient
 from attnjax.attention.call import Call, Cols, Ring
 from attnjax.attention.masks import Mask
+from attnjax.attention.trees import as_types_of, merge, same_axes, split, zeros_of
 from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
 
 
