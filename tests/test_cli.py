@@ -76,7 +76,9 @@ for command in {commands}:
     except SystemExit:
         pass
     print("HEAVY", {{"jax", "flax", "matplotlib", "pandas", "ray"}} & set(sys.modules))
-import attnjax.report, attnjax.records.table, attnjax.records.packed, attnjax.sweep.live
+import attnjax.report.metrics, attnjax.records.packed, attnjax.sweep.live
+assert "pandas" not in sys.modules, "which scores of `list runs` must not need"
+import attnjax.report.writing, attnjax.records.table
 assert not {{"jax", "matplotlib"}} & set(sys.modules)
 main(["explore"])
 print("EXPLORED", {{"jax", "flax"}} & set(sys.modules))

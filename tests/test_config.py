@@ -34,7 +34,7 @@ from attnjax.config import (
 from attnjax.config.architecture import Implementation
 from attnjax.config.overrides import keys
 from attnjax.modules import TransformerConfig
-from attnjax.records.unpacking import applied
+from attnjax.records.packed import applied
 from attnjax.registry import ENCODINGS
 from attnjax.tasks import TASKS, task
 from attnjax.train.model import transformer_config

@@ -32,12 +32,10 @@ def sentence(error: Exception) -> str | None:
 
 
 def provided(module: str, function: str) -> Any:
-    """Return a function of a module that is imported only now, because it needs JAX or Matplotlib."""
+    """Return a function of a module that is imported only now, because it needs JAX."""
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        if error.name in OF_PLOT:
-            raise
         raise ValueError(f"{module}.{function} cannot be imported: {error}") from error
 
 

@@ -6,7 +6,7 @@
     status.py      how far a run is
     runs.py        which runs a folder holds, where the records of a run are, and what they say
     stored.py      all records of a folder, typed: live, finished or packed
-    packed.py      writes a folder of runs as three files that can be committed; unpacking.py reads them
+    packed.py      a folder of runs as three files that can be committed: writing and reading them
     table.py       `attnjax.results`: all measurements as one tidy table (pandas)
     values.py      values in JSON that somebody else may have written
 

@@ -15,17 +15,26 @@ import json
 import lzma
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from attnjax import safety
-from attnjax.records import examples, files, jsonl, stored
-from attnjax.records.runs import EXAMPLES, PACKED, SCORES, TUNING
-from attnjax.records.stored import Run
-from attnjax.records.unpacking import COLUMNS, SHARED
+from attnjax.config.parse import run_id_of
+from attnjax.records import examples, files, jsonl, status
+from attnjax.records.files import Problem, problem
+from attnjax.records.runs import EXAMPLES, PACKED, RUN, SCORES, TUNING
 from attnjax.records.values import as_dict, text, whole
 
+if TYPE_CHECKING:
+    from attnjax.records.stored import Run
+
+COLUMNS = ("run", "step", "length", "split", "metric", "value", "count")
+LARGEST = 2**28
+"""Bytes of a file, or of what is packed in it, beyond which it is not read."""
+KNOWN = (*status.STATES, "absent", "unknown")
+SHARED = "all"
+"""The name, in place of a run's, of scores that all runs of a task share: the documents of a text."""
 COMPARED = ("exact_match", "loss_sliding")
 """Metrics whose differences have intervals over examples: the first that a run has."""
 POINTS = 50
@@ -43,6 +52,8 @@ def pack(folder: str | pathlib.Path, out: str | pathlib.Path) -> list[pathlib.Pa
     Of scores of single examples those are kept that intervals of a report need: of tests past training.
     Raises ValueError where something in the folder is damaged or a run has no config: nothing is written then.
     """
+    from attnjax.records import stored  # which reads packed folders by this module
+
     folder, out = pathlib.Path(folder), pathlib.Path(out)
     sweep = stored.read(folder)
     if sweep.skipped:
@@ -65,7 +76,7 @@ def pack(folder: str | pathlib.Path, out: str | pathlib.Path) -> list[pathlib.Pa
     return made
 
 
-def _lines(name: str, spec: Mapping[str, Any], runs: Iterable[Run]) -> Iterable[dict[str, Any]]:
+def _lines(name: str, spec: Mapping[str, Any], runs: Iterable["Run"]) -> Iterable[dict[str, Any]]:
     runs = list(runs)
     base, levels = runs[0], []
     for run in runs:
@@ -96,12 +107,12 @@ def _lines(name: str, spec: Mapping[str, Any], runs: Iterable[Run]) -> Iterable[
         }
 
 
-def _manifest(run: Run) -> dict[str, Any]:
+def _manifest(run: "Run") -> dict[str, Any]:
     left_out = OF_ONE_RUN.split()
     return {key: value for key, value in run.manifest.items() if key not in left_out}
 
 
-def _levels(run: Run) -> dict[str, Any]:
+def _levels(run: "Run") -> dict[str, Any]:
     """What guessing and n-gram models score at the lengths of a run's task."""
     return {key: run.manifest[key] for key in ("chance", "baselines") if run.manifest.get(key)}
 
@@ -125,7 +136,7 @@ def difference(first: Any, other: Any, prefix: str = "") -> dict[str, Any]:
     return {prefix: other}
 
 
-def _csv(runs: Iterable[Run]) -> str:
+def _csv(runs: Iterable["Run"]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -135,7 +146,7 @@ def _csv(runs: Iterable[Run]) -> str:
     return file.getvalue()
 
 
-def _past_training(run: Run, split: str, length: int, metric: str) -> bool:
+def _past_training(run: "Run", split: str, length: int, metric: str) -> bool:
     """Whether these are scores of the first metric that a report compares, or documents, of tests past training."""
     longest = as_dict(run.config.get("task")).get("length_max")
     measured = {row.metric for row in run.final}
@@ -143,7 +154,7 @@ def _past_training(run: Run, split: str, length: int, metric: str) -> bool:
     return split == "test" and whole(longest) and length > longest and metric in (first, examples.DOCUMENT)
 
 
-def _arrays(runs: Iterable[Run]) -> dict[str, Any]:
+def _arrays(runs: Iterable["Run"]) -> dict[str, Any]:
     """The wanted scores by name, in 8 or 16 bits; documents of a text once, where all runs have the same."""
     found: dict[str, np.ndarray] = {}
     documents: dict[str, list[tuple[str, np.ndarray]]] = {}
@@ -162,3 +173,120 @@ def _arrays(runs: Iterable[Run]) -> dict[str, Any]:
         same = all(np.array_equal(each[0][1], scores) for _, scores in each)
         found |= {f"{SHARED}/{name}": each[0][1]} if same else {f"{run}/{name}": scores for run, scores in each}
     return found
+
+
+class Packed(NamedTuple):
+    """What a packed folder holds: one table a run, its rows, its scores of examples, and what was not used."""
+
+    spec: dict[str, Any]
+    runs: list[dict[str, Any]]
+    scores: dict[str, list[dict[str, Any]]]
+    examples: dict[str, dict[examples.Key, np.ndarray]]
+    problems: list[Problem]
+
+
+def is_packed(folder: pathlib.Path) -> bool:
+    """Return whether a folder holds packed runs."""
+    return (folder / PACKED).is_file()
+
+
+def unpack(folder: pathlib.Path) -> Packed:
+    """Return what a packed folder holds. A line that is no run of the folder is a problem, and is left out.
+
+    Raises ValueError where the first line cannot be read or no run is left, or a newer version wrote it.
+    """
+    lines = jsonl.read_rows(folder / PACKED, lambda table: table)
+    if not lines.rows or "config" not in lines.rows[0] or "run" in lines.rows[0]:
+        raise ValueError(f"{folder / PACKED} is damaged: its first line does not describe a sweep")
+    first, problems, runs = lines.rows[0], list(lines.problems), []
+    for number, line in enumerate(lines.rows[1:], 2):
+        try:
+            runs.append(_run(first, line))
+        except ValueError as error:
+            problems.append(Problem(folder / PACKED, str(error), number))
+    if not runs:
+        raise ValueError(f"{folder / PACKED} holds no run to report")
+    spec = {key: first[key] for key in ("name", "protocol", "config_file") if text(first.get(key))}
+    spec["runs"] = [{"run": run["run"]} for run in runs]
+    found, more = _scores(folder / SCORES)
+    arrays, damage = _examples(folder, runs)
+    return Packed(spec, runs, found, arrays, problems + more + damage)
+
+
+def _run(first: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
+    """One run with its whole config. Raises ValueError where a part is missing or the config is not that of the run's id."""
+    name, levels = text(line.get("run")), first.get("levels")
+    config = applied(as_dict(first["config"]), as_dict(line.get("config")))
+    if not RUN.fullmatch(name) or run_id_of(config) != name:
+        raise ValueError(f"is no run: its config does not have the hash {name[:16]!r}")
+    place, losses = line.get("levels"), line.get("losses")
+    known = isinstance(levels, list) and whole(place) and place < len(levels)
+    moved = {"wall_seconds": "seconds", "parameters_sha256": "parameters_sha256", "steps": "step"}
+    manifest = {**as_dict(first.get("manifest")), **as_dict(line.get("manifest"))}
+    manifest |= {key: line[old] for key, old in moved.items() if line.get(old) is not None}
+    manifest |= as_dict(levels[place]) if known else {}
+    pairs = [pair for pair in losses if isinstance(pair, list) and len(pair) == 2] if isinstance(losses, list) else []
+    return {
+        "run": name,
+        "state": line["state"] if line.get("state") in KNOWN else "unknown",
+        "reason": text(line.get("reason")),
+        "config": config,
+        "manifest": manifest,
+        "losses": [{"step": step, "loss": loss} for step, loss in pairs],
+    }
+
+
+def applied(first: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table that `difference` was made from. Raises ValueError where a key leads nowhere."""
+    table = json.loads(json.dumps(first))
+    for key, value in changes.items():
+        if not key:
+            return as_dict(value)
+        *way, last = key.split(".")
+        place = table
+        for name in way:
+            place = place.get(name) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise ValueError(f"no table {'.'.join(way)[:100]!r} in the config of the first run")
+        place[last] = value
+    return table
+
+
+def _scores(path: pathlib.Path) -> tuple[dict[str, list[dict[str, Any]]], list[Problem]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    try:
+        decompressor = lzma.LZMADecompressor()
+        content = decompressor.decompress(safety.read(path, LARGEST), LARGEST)
+        if not decompressor.eof:
+            raise ValueError(f"{path} is damaged: it is cut, or more than {LARGEST // 2**20} MiB are packed in it")
+        rows = csv.reader(io.StringIO(content.decode()))
+        if next(rows, None) != list(COLUMNS):
+            raise ValueError(f"{path} is damaged: its columns are not {','.join(COLUMNS)}")
+        for run, step, length, split, metric, value, count in rows:
+            row = {"step": int(step), "length": int(length), "split": split, "metric": metric}
+            found.setdefault(run, []).append({**row, "value": float(value), "count": int(count)})
+    except (OSError, ValueError, lzma.LZMAError, csv.Error) as error:
+        return {}, [problem(path, error)]
+    return found, []
+
+
+def _examples(
+    folder: pathlib.Path, runs: list[dict[str, Any]]
+) -> tuple[dict[str, dict[examples.Key, np.ndarray]], list[Problem]]:
+    path, found = folder / EXAMPLES, {run["run"]: {} for run in runs}
+    texts = [run["run"] for run in runs if as_dict(run["config"].get("task")).get("name") == "text"]
+    try:
+        arrays = examples.load(path)
+    except FileNotFoundError:
+        return found, []
+    except (OSError, ValueError) as error:
+        return found, [problem(path, error)]
+    wrong = []
+    for name, array in arrays.items():
+        run, _, rest = name.partition("/")
+        if (run != SHARED and run not in found) or (key := examples.key(rest, array)) is None:
+            wrong.append(Problem(path, f"holds {name[:80]!r}, which is no list of scores of its runs"))
+            continue
+        for one in texts if run == SHARED else [run]:
+            found[one][key] = array.astype(np.float64)
+    return found, wrong[: jsonl.TOLD]

@@ -13,7 +13,7 @@ from typing import Any
 
 from attnjax.config import cell_id
 from attnjax.config.files import SWEEP_FILE
-from attnjax.records import examples, files, jsonl, runs, unpacking
+from attnjax.records import examples, files, jsonl, packed, runs
 from attnjax.records.examples import Examples
 from attnjax.records.files import Problem, VersionError
 from attnjax.records.values import LARGEST, as_dict, clean, number, printable, text, whole
@@ -102,7 +102,7 @@ def read(directory: str | pathlib.Path, ignore: Iterable[pathlib.Path] = ()) -> 
         ValueError: there is no such folder, it holds no run, or a record has a newer schema.
     """
     root = files.real(pathlib.Path(directory))
-    return _packed(root) if unpacking.is_packed(root) else _folder(root, directory, ignore)
+    return _packed(root) if packed.is_packed(root) else _folder(root, directory, ignore)
 
 
 def _folder(root: pathlib.Path, directory: str | pathlib.Path, ignore: Iterable[pathlib.Path]) -> Sweep:
@@ -134,7 +134,7 @@ def _folder(root: pathlib.Path, directory: str | pathlib.Path, ignore: Iterable[
 
 
 def _packed(root: pathlib.Path) -> Sweep:
-    found = unpacking.read(root)
+    found = packed.unpack(root)
     made = []
     for run in found.runs:
         rows = found.scores.get(run["run"], ())

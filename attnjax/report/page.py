@@ -71,10 +71,10 @@ class Table(NamedTuple):
     words: bool = False
 
 
-def page(summary: Summary, tuning: Tuning | None, links: Mapping[str, str], figure: str) -> str:
-    """Return the page; `links` leads from the id of a run to its folder, `figure` is the SVG of the overview.
+def page(summary: Summary, tuning: Tuning | None, links: Mapping[str, str], wide: str, narrow: str) -> str:
+    """Return the page; `links` leads from the id of a run to its folder.
 
-    A phone shows the same panels below each other in its place.
+    `wide` is the SVG of the overview, and `narrow` that of the same panels below each other, which a phone shows.
     """
     style = read("page.css") + dark()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
@@ -89,8 +89,8 @@ def page(summary: Summary, tuning: Tuning | None, links: Mapping[str, str], figu
         style=style,
         title=summary.sweep.name,
         sentence=sentence(summary),
-        figure=inline(figure, titles(summary)),
-        narrow=inline(drawing.svg(figures.overview(summary.tasks, figures.NARROW)), titles(summary)),
+        figure=inline(wide, titles(summary)),
+        narrow=inline(narrow, titles(summary)),
         answer=answer(summary),
         legend=legend(summary),
         notes=summary.notes,

@@ -9,8 +9,7 @@ import pytest
 
 import attnjax
 from attnjax.records import examples, stored
-from attnjax.records.packed import difference, pack
-from attnjax.records.unpacking import applied
+from attnjax.records.packed import applied, difference, pack
 from tests.report.synthetic import config, lines, run_id, write_run, write_spec, write_sweep
 
 

@@ -1,4 +1,4 @@
-"""`build` makes a report from a folder of records: it reads the records once, and writes every file.
+"""Writes all files of a report from a folder of records, which is read once.
 
     report.html                  the page (self-contained)
     figure.png, figure.svg       the first metric of every task against length, and the paired differences
@@ -15,41 +15,34 @@ from pathlib import Path
 from urllib.parse import quote
 
 from attnjax.records.files import real
+from attnjax.records.packed import is_packed
 from attnjax.records.stored import Sweep, read
-from attnjax.records.unpacking import is_packed
 from attnjax.report import drawing, figures
 from attnjax.report.formatting import csv_table
 from attnjax.report.notes import notes
 from attnjax.report.page import page
 from attnjax.report.placing import placed
 from attnjax.report.tables import Summary, summarise
-from attnjax.report.texts import table_md, terminal
+from attnjax.report.texts import table_md
 from attnjax.report.tuning import Tuning, choices_in, tuning
 
 
-def build(directory: str | Path, out: str | Path | None = None) -> list[Path]:
-    """Write the report of the sweep in `directory` to `out` (default: directory/report) and return its files.
-
-    `directory` may be a packed folder: the page then leads to no folders of runs. An earlier report is replaced when all
-    files of the new one are written, and stays as it was where one cannot be.
-    `out` may be a link; directory/report and what lies in a report may not.
-
-    Raises:
-        ValueError: `directory` holds nothing that can be reported, or records of a newer schema; `out` cannot be
-            written; matplotlib is not installed.
-    """
+def write(root: Path, out: str | Path | None) -> list[Path]:
+    """Write the report of a folder and return its files, see `attnjax.report.build`."""
     drawing.check_library()
-    root = Path(directory)
     target = root / "report" if out is None else real(Path(out))
     if target.resolve() == root.resolve():
         raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
-    summary, tuned = _numbers(root, [target, *([Path(out)] if out is not None else [])])
+    summary, tuned = numbers(root, [target, *([Path(out)] if out is not None else [])])
     links = {} if is_packed(root) else _links(root, target, summary.sweep)
     try:
         with placed(target) as temporary, drawing.settings():
             made = drawing.save(figures.overview(summary.tasks), temporary / "figure")
-            svg = made[1].read_text(encoding="utf-8")
-            made += [_write(temporary / name, text) for name, text in _texts(summary, tuned, links, svg).items()]
+            wide = made[1].read_text(encoding="utf-8")
+            narrow = drawing.svg(figures.overview(summary.tasks, figures.NARROW))
+            texts = _tables(summary, tuned) | {"table.md": table_md(summary, tuned)}
+            texts["report.html"] = page(summary, tuned, links, wide, narrow)
+            made += [_write(temporary / name, text) for name, text in texts.items()]
     except ValueError as error:  # a link or a folder in the place of a file
         raise ValueError(f"the report cannot be written to {target}: {error}. Remove it, or give --out") from error
     except OSError as error:
@@ -57,16 +50,8 @@ def build(directory: str | Path, out: str | Path | None = None) -> list[Path]:
     return [target / path.relative_to(temporary) for path in made]
 
 
-def answer(directory: str | Path) -> str:
-    """Return the answer of a sweep as plain text of a few lines, for the terminal.
-
-    Raises ValueError where the folder holds nothing that can be reported.
-    """
-    root = Path(directory)
-    return terminal(_numbers(root, [root / "report"])[0])
-
-
-def _numbers(root: Path, ignore: list[Path]) -> tuple[Summary, Tuning | None]:
+def numbers(root: Path, ignore: list[Path]) -> tuple[Summary, Tuning | None]:
+    """Return all numbers of a folder with their notes, and how it was tuned, None where it was not."""
     choices, remarks = choices_in(root)
     keys = {key for candidate in choices.candidates for key in candidate} if choices else ()
     summary = summarise(read(root, ignore=ignore), keys)
@@ -74,16 +59,10 @@ def _numbers(root: Path, ignore: list[Path]) -> tuple[Summary, Tuning | None]:
     return replace(summary, notes=(*notes(summary), *remarks, *(tuned.notes if tuned else ()))), tuned
 
 
-def _texts(summary: Summary, tuned: Tuning | None, links: dict[str, str], figure: str) -> dict[str, str]:
-    tables = {
-        "answer": summary.answer,
-        "lengths": summary.lengths,
-        "differences": summary.differences,
-        "runs": summary.runs,
-    }
+def _tables(summary: Summary, tuned: Tuning | None) -> dict[str, str]:
+    tables = {name: getattr(summary, name) for name in ("answer", "lengths", "differences", "runs")}
     tables |= {"tuning": tuned.table} if tuned else {}
-    texts = {f"{name}.csv": csv_table(table) for name, table in tables.items()}
-    return texts | {"table.md": table_md(summary, tuned), "report.html": page(summary, tuned, links, figure)}
+    return {f"{name}.csv": csv_table(table) for name, table in tables.items()}
 
 
 def _links(root: Path, target: Path, sweep: Sweep) -> dict[str, str]:
