@@ -2,13 +2,12 @@
 
 import html.parser
 import os
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
 
-from scripts.site.visit import chromium
-
-BROWSER = chromium()
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Parsed(html.parser.HTMLParser):

@@ -1,8 +1,8 @@
 """The pages that stand in the repository: which are on the site, what they link to, and the copies that it is made from.
 
 The folder from which the site is built mirrors the repository, so that links between files hold. A link to a folder leads to
-its README, or to a list of the records in it. A file of another kind that a page links to is copied beside it, as text where a
-browser would not show it.
+its README, and is plain text where there is none. A file of another kind that a page links to is copied beside it, as text
+where a browser would not show it.
 """
 
 import os
@@ -16,10 +16,6 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 REQUEST = re.compile(
     r"""(?:<(?:script|img|iframe|link(?! rel="canonical"))\b[^>]*?\b(?:src|href)=|url\(|@import\s+)["']?(https?://[^"')\s>]+)"""
 )
-RUN = re.compile(r'href="((?:\.\./)+records)/([0-9a-f]{16})/"')
-"""A link of a report to the folder of a run."""
-LIST = "list.md"
-"""The page that is made for a folder of records."""
 SHOWN = (".md", ".png", ".svg", ".html", ".css", ".js")
 """Kinds of files that a browser shows, and those that belong to a page; others are shown as text."""
 
@@ -30,24 +26,14 @@ def copy(root: pathlib.Path, staged: pathlib.Path) -> None:
     for folder in FOLDERS:
         found += sorted((root / folder).rglob("*.md"))
     for page in found:
+        text, files = relinked(root, page)
         place = staged / page.relative_to(root)
         place.parent.mkdir(parents=True, exist_ok=True)
-        text, files = relinked(root, page)
         place.write_text(text, encoding="utf-8")
         for file in files:
-            if file.name == LIST:
-                continue
             target = staged / shown(file.relative_to(root))
             target.parent.mkdir(parents=True, exist_ok=True)
-            if file.suffix == ".html":
-                target.write_text(
-                    RUN.sub(r'href="\1/list.html#\2"', file.read_text(encoding="utf-8")), encoding="utf-8"
-                )
-            else:
-                shutil.copyfile(file, target)
-        for file in files:
-            if file.name == LIST:
-                write_list(root, file.parent, staged)
+            shutil.copyfile(file, target)
     shutil.copytree(root / "docs" / "assets", staged / "docs" / "assets", dirs_exist_ok=True)
 
 
@@ -63,13 +49,8 @@ def relinked(root: pathlib.Path, page: pathlib.Path) -> tuple[str, list[pathlib.
         file = pathlib.Path(os.path.normpath(page.parent / path))
         if file.is_dir():
             file = file / "README.md"
-            if not file.exists():
-                if not records(file.parent):
-                    return f"{image}{label}" if image else label
-                file = file.with_name(LIST)
-                files.append(file)
-                place = pathlib.PurePath(os.path.relpath(file, page.parent)).as_posix()
-                return f"[{label}]({place})"
+            if file.parent.is_relative_to(root) and not file.exists():
+                return label
         if not file.is_relative_to(root) or not file.exists():
             raise ValueError(f"{page.relative_to(root)} links to {path}, which does not exist")
         if file.suffix != ".md":
@@ -78,30 +59,6 @@ def relinked(root: pathlib.Path, page: pathlib.Path) -> tuple[str, list[pathlib.
         return f"{image}[{label}]({place}{hash_}{anchor})"
 
     return LINK.sub(link, page.read_text(encoding="utf-8")), files
-
-
-def records(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the records in a folder of runs that a browser can show; arrays stay in the repository."""
-    return sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".jsonl") and path.is_file())
-
-
-def write_list(root: pathlib.Path, folder: pathlib.Path, staged: pathlib.Path) -> None:
-    """Write the page of a folder of records, a row per run, and copy its records as text."""
-    place = staged / folder.relative_to(root)
-    rows: dict[str, list[str]] = {}
-    for file in records(folder):
-        name = file.relative_to(folder)
-        target = place / shown(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target)
-        rows.setdefault(name.parent.as_posix(), []).append(f"[{name.name}]({shown(name).as_posix()})")
-    text = (
-        f"# Records of {folder.parent.name}\n\nThe records that figures and tables were made from: a row for each run, "
-    )
-    text += "named by the hash of its config. Arrays (`examples.npz`) are in the repository.\n\n| run | files |\n|---|---|\n"
-    titled = lambda run: "all" if run == "." else f'<span id="{run}">`{run}`</span>'
-    text += "".join(f"| {titled(run)} | {', '.join(files)} |\n" for run, files in rows.items())
-    (place / LIST).write_text(text, encoding="utf-8")
 
 
 def shown(file: pathlib.Path) -> pathlib.Path:
