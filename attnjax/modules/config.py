@@ -162,17 +162,6 @@ def left_of(window: Window | None) -> int | None:
     return window[0] if isinstance(window, tuple) else window
 
 
-def visible_fields(encoding: PositionEncoding) -> dict[str, Any]:
-    """Returns the fields of a config with the window and first keys that the encoding is made for; empty for others.
-
-    Example:
-      >>> visible_fields(StreamingLLM(first=4, window=59))
-      {'window': (59, 0), 'windows': None, 'window_first': 4}
-    """
-    parts = windowed(encoding)
-    return {"window": (parts[-1].window, 0), "windows": None, "window_first": parts[-1].first} if parts else {}
-
-
 def check_windows(path: str, encodings: Sequence[PositionEncoding], options: TransformerOptions) -> None:
     """Raises ValueError unless each layer sees the window and the first keys that its encoding is made for.
 

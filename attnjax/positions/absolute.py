@@ -67,21 +67,6 @@ class Sinusoidal(PositionEncoding):
         return x + jnp.asarray(p["amplitude"], table.dtype) * table
 
 
-def sinusoidal_table(
-    pos: Num[ArrayLike, " T"], width: int, theta: float = 10_000.0, order: Order = "interleaved"
-) -> Float[Array, "T {width}"]:
-    """Returns PE for positions of either sign, in float32, or in float64 where JAX has 64 bits enabled.
-
-    The absolute error is below 1e-6 in float32 for every integer |p| < 2^31. Raises ValueError for an odd width, and for an
-    order that is not known.
-
-    Example:
-        >>> sinusoidal_table(jnp.array([0]), 4).tolist()
-        [[0.0, 1.0, 0.0, 1.0]]
-    """
-    return embed(Sinusoidal(order, theta), None, jnp.zeros((1, len(pos), width)), pos)[0]
-
-
 @dataclasses.dataclass(frozen=True)
 class Learned(PositionEncoding):
     """A trained vector for each position 0 .. length-1, added to the embeddings.

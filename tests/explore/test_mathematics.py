@@ -12,7 +12,7 @@ import pytest
 
 import attnjax as aj
 from attnjax.explore.page import script, script_json
-from attnjax.positions.absolute import sinusoidal_table
+from attnjax.positions import Sinusoidal, embed
 from attnjax.positions.alibi import published_slopes
 from attnjax.positions.angles import angles, exact, geometric
 from attnjax.positions.rotary import rotate
@@ -122,9 +122,9 @@ def test_rotations_waves_and_slopes(results):
         turned = angles(jnp.asarray(given["positions"]), exact(geometric(given["pairs"], given["theta"])))
         close(found, rotate(jnp.asarray(given["x"]), turned, "interleaved"))
     for given, found in cases(results, "sinusoidal"):
-        close(
-            found, sinusoidal_table(jnp.asarray(given["positions"]), 2 * given["pairs"], given["theta"], "interleaved")
-        )
+        pos = jnp.asarray(given["positions"])
+        zeros = jnp.zeros((1, len(pos), 2 * given["pairs"]))
+        close(found, embed(Sinusoidal(theta=given["theta"]), None, zeros, pos)[0])
     for given, found in cases(results, "slopes"):
         close(found, published_slopes(given["heads"]))
 

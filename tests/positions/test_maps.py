@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax.positions.absolute import sinusoidal_table
 from tests.cases import OPTIMISED
 from tests.positions.hooks import CAUSAL, close, constants, golden, run, with_gradients
 
@@ -44,16 +43,18 @@ def test_published_rows_of_width_4():
 
 @pytest.mark.parametrize("pos", [np.array([0, 1, 7, -7, 1000, 1_048_576, -(2**31)]), np.float32([0.5, 2.25])])
 def test_the_orders_are_the_formula_and_its_permutation(pos):
-    both = lambda pos: [sinusoidal_table(pos, 16, 100.0, order) for order in ("concatenated", "interleaved")]
+    table = lambda pos, order: aj.positions.embed(aj.Sinusoidal(order, 100.0), None, jnp.zeros((1, len(pos), 16)), pos)[
+        0
+    ]
+    both = lambda pos: [table(pos, order) for order in ("concatenated", "interleaved")]
     concatenated, interleaved = run(both, pos)
     close(concatenated, by_numpy(pos, 16, 100.0), 1e-6)
     np.testing.assert_array_equal(interleaved, concatenated[:, np.arange(16).reshape(2, -1).T.ravel()])
 
 
 def test_refuses_an_odd_width():
-    for make in (lambda: sinusoidal_table(np.arange(3), 5), lambda: aj.Sinusoidal().constants(aj.Sizes(5, 1, 1, 4))):
-        with pytest.raises(ValueError, match="the width must be even, got 5"):
-            make()
+    with pytest.raises(ValueError, match="the width must be even, got 5"):
+        aj.Sinusoidal().constants(aj.Sizes(5, 1, 1, 4))
 
 
 def learned(table, pos):
