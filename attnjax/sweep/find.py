@@ -188,16 +188,13 @@ def _matcher(selector: str) -> Callable[[Run], bool]:
         tests = [_field(key, value) for key, value in fields]
         return lambda run: all(test(run) for test in tests)
     words = [word for word in selector.split("/") if word]
-    if len(words) == 1 and PREFIX.fullmatch(words[0]):
-        return lambda run: run.directory.name.startswith(words[0]) or _is(run.config, words[0])
-    return lambda run: all(_is(run.config, word) for word in words)
+    by_hash = len(words) == 1 and PREFIX.fullmatch(words[0]) is not None
+    return lambda run: (by_hash and run.run.startswith(words[0])) or all(_is(run.config, word) for word in words)
 
 
 def _is(config: RunConfig | None, word: str) -> bool:
     """Whether a word is the encoding, the task or the seed of a run."""
-    if config is None:
-        return False
-    return word in (*_encodings(config), config.task.name, str(config.seed))
+    return config is not None and word in (*_encodings(config), config.task.name, str(config.seed))
 
 
 def _encodings(config: RunConfig) -> tuple[str, str]:
