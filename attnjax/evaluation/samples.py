@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from attnjax import registry
 from attnjax.evaluation import ruler
 from attnjax.evaluation.ruler import BARE, KEYS, Sample
-from attnjax.tasks.checks import check_choice, check_count
+from attnjax.tasks.checks import check_choice
 
 EXAMPLE = 500
 """Tokens of the worked example of variable tracking, unless its five lines of noise have more."""
@@ -37,9 +37,6 @@ class Setting:
     count: Callable[[str], int]
     words: Sequence[str] = BARE
     short: int = 4096
-
-    def __post_init__(self) -> None:
-        check_count("samples", maximum=2**30, length=self.length, reserve=self.reserve)
 
     def tokens(self, made: Sample) -> int:
         """Returns the number of tokens of a sample, without its answer."""
