@@ -29,6 +29,10 @@ GAP = 0.062
 """Share of the height of a panel that a name at the end of a line needs."""
 
 
+BARS = ((intervals.INTERVAL, "bar: 95 % interval"), (intervals.RANGE, "bar: range"))
+"""What the bars of differences are; intervals go before ranges."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """Inches of a row of panels, panels in it, most letters of a line of a name, most lengths with a number on the axis."""
@@ -261,13 +265,8 @@ def draw_differences(axis: Any, task: Task) -> None:
     axis.locator_params(axis="x", nbins=4)
     axis.set_title(plain(f"difference from {best.label}", 40), fontsize=9.5, pad=18)
     kinds = {item.mean.kind for _, item, _ in found}
-    bars = (
-        "bar: 95 % interval"
-        if intervals.INTERVAL in kinds
-        else "bar: range"
-        if intervals.RANGE in kinds
-        else "no interval"
-    )
+    known = [words for kind, words in BARS if kind in kinds]
+    bars = (*known, "no interval")[0]
     axis.set_xlabel(
         f"{plain(task.metric.short)} past training, by seed ({better})\n{bars}; p: exact, Holm", fontsize=8.5
     )

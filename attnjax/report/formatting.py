@@ -68,11 +68,6 @@ def lengths_of(low: int, high: int) -> str:
     return f"length {high}" if low == high else f"lengths {low} to {high}"
 
 
-def one_line(text: str) -> str:
-    """The text with every run of white space as one blank."""
-    return " ".join(text.split())
-
-
 def csv_cell(value: Any) -> Any:
     """Return a CSV cell that no spreadsheet executes: text that starts like a formula gets an apostrophe before it."""
     if not isinstance(value, str) or not value.lstrip().startswith(tuple(LEADING)):
@@ -87,7 +82,7 @@ def csv_table(table: pd.DataFrame) -> str:
 
 def markdown(text: str) -> str:
     """The text as Markdown that shows exactly it, in one table cell: no markup, no formula, no new line."""
-    flat = MARKDOWN.sub(lambda found: "\\" + found.group(), one_line(text))
+    flat = MARKDOWN.sub(lambda found: "\\" + found.group(), " ".join(text.split()))
     return f"\\{flat}" if flat.startswith(tuple(LEADING)) else flat
 
 

@@ -73,7 +73,8 @@ def panels(runs: Iterable[Run], tuned: Iterable[str] = ()) -> tuple[Panel, ...]:
     for cell in cells(runs):
         tasks.setdefault(canonical(config_of(cell)["task"]), []).append(cell)
     fields = [json.loads(task) for task in tasks]
-    labels = names([said_task(text(task["name"])) for task in fields], fields, (), "{} ({})")
+    heads = [dict(TASKS).get(name, name.replace("_", " ")) for name in (text(task["name"]) for task in fields)]
+    labels = names(heads, fields, (), "{} ({})")
     found = []
     for label, task, members in sorted(zip(labels, fields, tasks.values(), strict=True), key=lambda item: item[0]):
         low, high = (task[key] if whole(task.get(key)) else 0 for key in ("length_min", "length_max"))
@@ -167,11 +168,6 @@ def said(field: str, value: str, others: list[str]) -> str:
         return known[0]
     word = (last if sum(other.rpartition(".")[2] == last for other in others) <= 1 else field).replace("_", " ")
     return {"yes": f"with {word}", "no": f"without {word}"}.get(value, f"{word} {value}")
-
-
-def said_task(name: str) -> str:
-    """Return the name of a task in words."""
-    return dict(TASKS).get(name, name.replace("_", " "))
 
 
 def shown(value: Any) -> str:

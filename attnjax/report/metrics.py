@@ -21,8 +21,13 @@ class Metric:
         return self.label.split(",")[0]
 
     def of_task(self, task: str) -> "Metric":
-        """The same metric with the unit of a task: what a text loses per byte, others lose per token."""
-        return replace(self, label=in_units(self.label, task))
+        """The same metric with the unit of a task: a loss is per byte of a text, and per token of any other task.
+
+        Example:
+          >>> metric("loss_sliding").of_task("markov").label
+          'loss, nats per token, sliding window'
+        """
+        return self if task == "text" else replace(self, label=self.label.replace("per byte", "per token"))
 
     @property
     def share(self) -> bool:
@@ -56,16 +61,6 @@ KNOWN = (
 """In the order in which a report prints them; the first that a task has is its primary metric, if no protocol says
 another.
 """
-
-
-def in_units(label: str, task: str) -> str:
-    """A label with the unit of a task.
-
-    Example:
-      >>> in_units("loss, nats per byte", "markov")
-      'loss, nats per token'
-    """
-    return label if task == "text" else label.replace("per byte", "per token")
 
 
 def has_answers(keys: Iterable[str]) -> bool:

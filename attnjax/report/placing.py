@@ -3,8 +3,8 @@
     with placed(target) as temporary:
         (temporary / "table.md").write_text("...")
 
-What the block writes lies in a temporary folder and is moved when the block has ended well. A target that is not there is
-made by one rename. In one that is, each file replaces its namesake in one step, the page last, and files of others stay.
+The block writes files, and no folders, in a temporary folder; they are moved when it has ended well. A target that is not there
+is made by one rename. In one that is, each file replaces its namesake in one step, the page last, and files of others stay.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from attnjax.safety import files, refuse_link
+from attnjax.safety import refuse_link
 
 LAST = "report.html"
 """The file that a reader opens: replaced when all it leads to is there."""
@@ -45,12 +45,10 @@ def placed(target: Path) -> Iterator[Path]:
 
 def _move_files(source: Path, target: Path) -> None:
     """Replace the files of the target by those of the source, `LAST` at the end, after a look at all places."""
-    names = sorted((path.relative_to(source) for path in files(source)), key=lambda path: (path.name == LAST, path))
+    names = sorted((path.name for path in source.iterdir()), key=lambda name: (name == LAST, name))
     for name in names:
-        for place in (*list(name.parents)[-2::-1], name):
-            refuse_link(target / place)
+        refuse_link(target / name)
         if (target / name).is_dir():
             raise ValueError(f"{target / name} is no file: remove it, or give another folder")
-        (target / name).parent.mkdir(exist_ok=True)
     for name in names:
         os.replace(source / name, target / name)

@@ -49,7 +49,7 @@ def tuning(summary: Summary, choices: Choices) -> Tuning:
     rows, chosen = [], {cell for one in choices.families for cell in one.cells}
     for one in choices.families:
         name = listed([labels[cell] for cell in one.cells if cell in labels]) or words(one.changes)
-        rows += [row | {"family": name} for row in _rows(one, choices)]
+        rows += _rows(name, one, choices)
     table = pd.DataFrame(rows)
     count = table.family.nunique()
     found = []
@@ -66,10 +66,10 @@ def tuning(summary: Summary, choices: Choices) -> Tuning:
     return Tuning(said, table, tuple(found))
 
 
-def _rows(one: Choice, choices: Choices) -> list[dict[str, object]]:
+def _rows(family: str, one: Choice, choices: Choices) -> list[dict[str, object]]:
     return [
         {
-            "family": "",
+            "family": family,
             "cells": " ".join(one.cells),
             "metric": one.metric,
             "candidate": words(candidate),

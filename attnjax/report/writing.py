@@ -47,7 +47,7 @@ def write(root: Path, out: str | Path | None) -> list[Path]:
         raise ValueError(f"the report cannot be written to {target}: {error}. Remove it, or give --out") from error
     except OSError as error:
         raise ValueError(f"the report cannot be written to {target}: {error.strerror or error}") from error
-    return [target / path.relative_to(temporary) for path in made]
+    return [target / path.name for path in made]
 
 
 def numbers(root: Path, ignore: list[Path]) -> tuple[Summary, Tuning | None]:
