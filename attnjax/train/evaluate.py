@@ -38,7 +38,6 @@ from attnjax.train.mesh import (
     axis_of_tokens,
     compiler_options,
     entries_of_all,
-    indices_of_tokens,
     is_zigzag,
     on_host,
     over_devices,
@@ -49,8 +48,9 @@ from attnjax.train.mesh import (
 )
 from attnjax.train.model import Model
 from attnjax.train.position_sampling import sample_positions
+from attnjax.train.step import target_logits
 from attnjax.train.streams import branch, stream
-from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
+from attnjax.typing import Array, ArrayLike, Bool, Int, PyTree
 
 Key = tuple[str, int, str]
 """Split, length, metric."""
@@ -62,7 +62,7 @@ DOCUMENT = "document"
 
 
 Scores = dict[str, Array]
-"""What a compiled program measures of a batch: metrics [P, B] of the examples."""
+"""The metrics of a batch: float32 [B] of the examples, or [P, B] of a population."""
 
 
 class Measured(NamedTuple):
@@ -193,46 +193,28 @@ class Evaluator:
             members = jax.tree.leaves(params)[0].shape[0]
             microbatch = batching.microbatch_size(self.run.model, made, members, self._platform)
         most = batching.max_targets(self.run, self.task, size)
-        options = {"key": dropout, "microbatch": microbatch, "max_targets": most}
-        one = lambda params, numbers: self._scores(params, numbers, made=made, **options)
+        each = functools.partial(self._each, key=dropout, max_targets=most)
+        one = lambda *member: batching.map_microbatches(functools.partial(each, *member), made, microbatch)
         scores = jax.vmap(one)(params, numbers)
         if dropout is not None:
             return scores
         return jax.tree.map(jax.vmap(functools.partial(entries_of_all, mesh=self.mesh)), scores)
 
-    def _scores(
-        self,
-        params: PyTree,
-        numbers: PyTree = None,
-        *,
-        made: Any,
-        key: Array | None = None,
-        microbatch: int | None = None,
-        max_targets: int | None = None,
+    def _each(
+        self, params: PyTree, numbers: PyTree, made: Any, *, key: Array | None, max_targets: int | None
     ) -> Scores:
-        """Return the metrics of each example, `microbatch` examples at a time.
+        """Return the metrics [B] of each example.
 
         `max_targets`: no example has more targets that count, so that the logits of so many positions are enough.
         """
-        each = functools.partial(self._each, params, numbers, key=key, max_targets=max_targets)
-        found = batching.map_microbatches(each, made, microbatch)
-        return {name: value.astype(jnp.float32) for name, value in found.items()}
-
-    def _each(
-        self, params: PyTree, numbers: PyTree, made: Any, *, key: Array | None, max_targets: int | None
-    ) -> dict[str, Float[Array, " B"] | Bool[Array, " B"]]:
-        """Return the metrics [B] of each example."""
-        axis_name = axis_of_tokens(self.mesh)
-        target, rows = batching.gather_targets(made, max_targets if key is None and axis_name is None else None)
-        own = tokens_of_device(made, self.mesh, zigzag=self.zigzag)
-        index = indices_of_tokens(target_of(own).tokens.shape[-1], self.mesh, zigzag=self.zigzag)
-        spread = {"axis_name": axis_name, "index": index}
-        logits = self.model.apply(params, own, key, numbers, query_indices=rows, **spread).astype(jnp.float32)
-        targets = target.targets if axis_name is None else target_of(own).targets
-        entropy = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+        places = {"mesh": self.mesh, "zigzag": self.zigzag}
+        own, model = tokens_of_device(made, **places), functools.partial(self.model.apply, params)
+        target, logits = target_logits(model, own, key, numbers, max_targets, **places)
+        entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         predicted = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32)
-        size = target.targets.shape[-1]
-        entropy, predicted = (tokens_of_all(x, size, self.mesh, zigzag=self.zigzag) for x in (entropy, predicted))
+        if axis_of_tokens(self.mesh) is not None:
+            target = target_of(made)
+            entropy, predicted = (tokens_of_all(x, target.targets.shape[-1], **places) for x in (entropy, predicted))
         # Of logits that are NaN the largest is that of token 0, which would then be right by chance.
         right, mask = (predicted == target.targets) & jnp.isfinite(entropy), target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)
@@ -244,7 +226,7 @@ class Evaluator:
         else:
             found |= {"loss": share(entropy, mask), "exact_match": (right | ~mask).all(-1)}
             found["exact_match_oracle_length"] = (right | ~(mask & ~last)).all(-1)
-        return found
+        return {name: value.astype(jnp.float32) for name, value in found.items()}
 
     @property
     def _tail(self) -> int:

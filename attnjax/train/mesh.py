@@ -209,7 +209,7 @@ def _chunks(tokens: int, mesh: jax.sharding.Mesh, *, zigzag: bool) -> tuple[int,
 
 def sum_over_batch(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
     """Return the sums over the devices that share a batch."""
-    spread = tuple(axis for axis in (ROWS, TOKENS) if mesh is not None and mesh.shape[axis] > 1)
+    spread = _shared_axes(mesh)
     return jax.lax.psum(tree, spread) if spread else tree
 
 
@@ -217,9 +217,14 @@ def varying_over_batch(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
     """Return the same numbers, as numbers that may differ between the devices that share a batch: their gradient is summed
     over these devices here, in the type of the numbers, and not in that of 16 bits which a product casts them to.
     """
-    spread = tuple(axis for axis in (ROWS, TOKENS) if mesh is not None and mesh.shape[axis] > 1)
+    spread = _shared_axes(mesh)
     vary = functools.partial(jax.lax.pcast, axis_name=spread, to="varying")
     return jax.tree.map(vary, tree) if spread else tree
+
+
+def _shared_axes(mesh: jax.sharding.Mesh | None) -> tuple[str, ...]:
+    """Return the axes whose devices share a batch."""
+    return tuple(axis for axis in (ROWS, TOKENS) if mesh is not None and mesh.shape[axis] > 1)
 
 
 def varying_over_members(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:

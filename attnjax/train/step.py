@@ -6,7 +6,7 @@ maps over members, vmapped or one after another, so that a sweep compiles once p
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import chex
@@ -96,9 +96,7 @@ class Trainer:
         apart = mesh is None or mesh.size == mesh.shape[mesh_.MEMBERS]
         self.batching = batching.choose_batching(run, task, platform) if apart else batching.Batching()
         self.in_turn = apart and batching.members_in_turn(run, task, platform, self.batching)
-        # Targets are gathered from whole sequences.
-        spread = mesh_.axis_of_tokens(mesh) is not None
-        self.max_targets = None if spread else batching.max_targets(run, task, run.task.length_max)
+        self.max_targets = batching.max_targets(run, task, run.task.length_max)
         self.start = jax.jit(jax.vmap(self._start), compiler_options=mesh_.compiler_options(platform, 0))
         self.program = mesh_.over_devices(self._advance, mesh, (True, True, False, False), (0, 1))
         self._compiled = jax.jit(self.program, donate_argnums=0, compiler_options=mesh_.compiler_options(platform))
@@ -208,15 +206,35 @@ class Trainer:
 
         `capacity`: how many targets of an example are gathered, see `batching.gather_targets`.
         """
-        target, rows = batching.gather_targets(sequences, capacity if key is None else None)
-        index = mesh_.indices_of_tokens(target_of(sequences).tokens.shape[-1], self.mesh, zigzag=self.zigzag)
-        spread = {"axis_name": mesh_.axis_of_tokens(self.mesh), "index": index}
         params = mesh_.varying_over_batch(params, self.mesh)
-        logits = self.model.apply(params, sequences, key, numbers, query_indices=rows, **spread).astype(jnp.float32)
+        model, places = functools.partial(self.model.apply, params), {"mesh": self.mesh, "zigzag": self.zigzag}
+        target, logits = target_logits(model, sequences, key, numbers, capacity, **places)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right = (jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets).astype(jnp.float32)
         weight = target.mask.astype(jnp.float32)
         return (entropy * weight).sum() / total, (right * weight).sum() / total
+
+
+def target_logits(
+    model: Callable[..., Float[Array, "B T V"]],
+    sequences: Sequences | SequencePair,
+    key: Array | None,
+    numbers: PyTree,
+    capacity: int | None,
+    *,
+    mesh: jax.sharding.Mesh | None,
+    zigzag: bool,
+) -> tuple[Sequences, Float[Array, "B T V"]]:
+    """Return the targets of these examples and their logits in float32, each device its own.
+
+    `model` is `Model.apply` with its parameters. At most `capacity` targets of an example are gathered, see
+    `batching.gather_targets`: not under dropout, which draws for every token, nor from tokens that are spread over devices.
+    """
+    axis_name = mesh_.axis_of_tokens(mesh)
+    target, rows = batching.gather_targets(sequences, capacity if key is None and axis_name is None else None)
+    index = mesh_.indices_of_tokens(target_of(sequences).tokens.shape[-1], mesh, zigzag=zigzag)
+    logits = model(sequences, key, numbers, query_indices=rows, axis_name=axis_name, index=index)
+    return target, logits.astype(jnp.float32)
 
 
 def _norm_dtype(params: PyTree) -> Any:

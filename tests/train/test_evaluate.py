@@ -185,7 +185,8 @@ def test_windows_one_stride_apart_give_the_sliding_loss():
     @cases.compiled
     def measured():
         params = built.init(jax.random.key(0))
-        return built.apply(params, form(0)), Evaluator(run, task, built)._scores(params, made=form(3))
+        each = Evaluator(run, task, built)._each
+        return built.apply(params, form(0)), each(params, None, form(3), key=None, max_targets=None)
 
     logits, found = measured()
     logits = np.asarray(logits, np.float64)

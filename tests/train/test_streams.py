@@ -65,7 +65,8 @@ def keys_of(run, monkeypatch):
     monkeypatch.setattr(evaluate, "sample_positions", placed)
     monkeypatch.setattr(step, "_counted", lambda whole: None)
     trainer.model = trainer.model._replace(init=lambda key: (take("parameters", key), {"w": jnp.zeros(1)})[1])
-    trainer.gradient, evaluator._draw, evaluator._scores = gradient, draw, scores
+    trainer.gradient, evaluator._draw, evaluator._each = gradient, draw, scores
+    monkeypatch.setattr(evaluate.batching, "map_microbatches", lambda f, made, size: f(made))
     for seed in range(SEEDS):
         member = jax.tree.map(lambda leaf: leaf[0], members([dataclasses.replace(run, seed=seed, data_seed=seed)]))
         where = (seed,)
