@@ -21,13 +21,11 @@ from flax import nnx
 from attnjax.models.architectures import MODELS
 from attnjax.models.base import Architecture, Path, Spec, Weight, with_fields
 from attnjax.models.files import ModelError, existing_folder, read_table
-from attnjax.models.matching import Tensor, check_tied_weights, match
+from attnjax.models.matching import Tensor, check_tied_weights, groups, match
 from attnjax.models.param_paths import abstract, dotted, parameters, with_parameters
 from attnjax.models.tensors import FLOATS, Entry, open_folder
 
 CONFIG = "config.json"
-LAYERS = ("n_layer", "n_layers", "num_layers", "num_hidden_layers", "num_decoder_layers")
-"""Keys of config.json that give the number of layers."""
 Sharding = jax.sharding.Sharding
 Placement = Sharding | Callable[[Path, tuple[int, ...]], Sharding]
 
@@ -102,22 +100,33 @@ def load(
     json = read_table(root, CONFIG)
     architecture = _architecture(json)
     entries = open_folder(root)
-    published = _spec(architecture, json, entries)
+    try:
+        published = architecture.config(json)
+    except ValueError as error:
+        raise ModelError(f"{CONFIG} does not describe a {architecture.model_type}: {error!s:.2000}") from error
     kept = dtype or _main_type(entries)
     spec = with_fields(published, **{"dtype": kept, "param_dtype": kept, **(fields or {})})
-    original = architecture.weights(published)
-    tensors = match(entries, _kept(architecture.weights(spec), original), original, architecture)
-    _check_precision(kept)
+    tensors = match(entries, architecture.weights(published), architecture)
+    if kept == "float64" and not jax.config.read("jax_enable_x64"):
+        raise ModelError("parameters of float64 need jax.config.update('jax_enable_x64', True); or say dtype='float32'")
     check_tied_weights(tensors, entries)
     model = abstract(architecture, spec, seed)
     shapes = parameters(model)
-    tensors = _fitting(tensors, shapes) if fields else tensors
+    used = _fitting(tensors, architecture.weights(spec), shapes)
     exact = dtype is not None or "param_dtype" in (fields or {})
-    values = dict(_read(tensors, shapes, sharding, exact))
+    values = dict(_read(used, shapes, sharding, exact))
     new = [path for path in shapes if path not in values]
     values |= _random_parameters(architecture, spec, seed, new, sharding)
-    model = with_parameters(model, {path: values[path] for path in shapes})
-    return Loaded(model, spec, architecture, json, root, tuple(map(dotted, new)), _unused(tensors, original))
+    unused = {one.name for one in tensors} - {one.name for one in used}
+    return Loaded(
+        model=with_parameters(model, values),
+        spec=spec,
+        architecture=architecture,
+        json=json,
+        folder=root,
+        new=tuple(map(dotted, new)),
+        unused=tuple(one.weights[0].names[0] for one in tensors if one.name in unused),
+    )
 
 
 def _architecture(json: Mapping[str, Any]) -> Architecture:
@@ -128,39 +137,17 @@ def _architecture(json: Mapping[str, Any]) -> Architecture:
     return MODELS[name]
 
 
-def _spec(architecture: Architecture, json: Mapping[str, Any], entries: Mapping[str, Entry]) -> Spec:
-    """Returns the spec of config.json, after bounding its layers by the number of tensors."""
-    for name in LAYERS:
-        layers = json.get(name)
-        if isinstance(layers, int) and layers > len(entries):
-            raise ModelError(f"{CONFIG} says {name}={layers!r:.100}, and the files hold {len(entries)} tensors")
-    try:
-        return architecture.config(json)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{CONFIG} does not describe a {architecture.model_type}: {error!s:.2000}") from error
-
-
-def _kept(table: tuple[Weight, ...], published: tuple[Weight, ...]) -> tuple[Weight, ...]:
-    """Returns the weights whose tensors the published model has in the same shape."""
-    known = {(row.names, row.shape) for row in published}
-    return tuple(row for row in table if (row.names, row.shape) in known)
-
-
-def _fitting(tensors: list[Tensor], shapes: Mapping[Path, Any]) -> list[Tensor]:
-    """Returns the tensors of an ablation, each with those of its parameters that the model has, in the same shape."""
+def _fitting(tensors: list[Tensor], table: tuple[Weight, ...], shapes: Mapping[Path, Any]) -> list[Tensor]:
+    """Returns the tensors that hold parameters of a model, with these parameters, in the shapes that the model has."""
 
     def fits(row: Weight) -> bool:
         part = row.to_ours(np.broadcast_to(np.False_, row.shape))  # which takes no memory
         return row.path in shapes and part.shape == shapes[row.path].shape
 
-    found = [tensor._replace(weights=tuple(filter(fits, tensor.weights))) for tensor in tensors]
+    rows = {(group[0].names, group[0].shape): group for group in groups(table)}
+    of = lambda tensor: rows.get((tensor.weights[0].names, tensor.weights[0].shape), ())
+    found = [tensor._replace(weights=tuple(filter(fits, of(tensor)))) for tensor in tensors]
     return [tensor for tensor in found if tensor.weights]
-
-
-def _unused(tensors: list[Tensor], published: tuple[Weight, ...]) -> tuple[str, ...]:
-    """Returns the names of tensors of the published model that hold no parameter of this one."""
-    used = {row.names for tensor in tensors for row in tensor.weights}
-    return tuple(dict.fromkeys(row.names[0] for row in published if row.names not in used))
 
 
 def _main_type(entries: Mapping[str, Entry]) -> str:
@@ -169,35 +156,25 @@ def _main_type(entries: Mapping[str, Entry]) -> str:
     return max(FLOATS.values(), key=bytes_of)
 
 
-def _check_precision(dtype: str) -> None:
-    if dtype == "float64" and jax.dtypes.canonicalize_dtype(np.float64) != np.float64:
-        raise ModelError("parameters of float64 need jax.config.update('jax_enable_x64', True); or say dtype='float32'")
-
-
 def _read(
     tensors: list[Tensor], shapes: Mapping[Path, Any], sharding: Placement | None, exact: bool
 ) -> Iterator[tuple[Path, jax.Array]]:
     """Yields the parameters that the files hold, in the dtype of the model if `exact`, else in the wider of both.
 
-    The largest tensors come first, so that the copy in flight is small when most parameters are in memory.
+    The largest tensors come first, one at a time, each freed before its parts are placed on devices: then hardly more
+    memory is needed than the parameters take.
     """
     for tensor in sorted(tensors, key=lambda tensor: -tensor.entry.bytes):
         parts = _parts(tensor, shapes, exact)
-        while parts:
-            path = parts[-1][0]
-            yield path, jax.block_until_ready(_on_devices(parts.pop()[1], path, sharding))
+        for path in list(parts):
+            yield path, jax.block_until_ready(_on_devices(parts.pop(path), path, sharding))
 
 
-def _parts(tensor: Tensor, shapes: Mapping[Path, Any], exact: bool) -> list[tuple[Path, np.ndarray]]:
-    """Returns the parameters that one tensor holds; the tensor itself is freed before they are placed on devices."""
+def _parts(tensor: Tensor, shapes: Mapping[Path, Any], exact: bool) -> dict[Path, np.ndarray]:
+    """Returns the parameters that one tensor holds."""
     whole = tensor.entry.read()
-    parts = []
-    for weight in tensor.weights:
-        leaf = shapes[weight.path]
-        part = weight.to_ours(whole)
-        assert part.shape == leaf.shape, f"{dotted(weight.path)} is {part.shape}, the model has {leaf.shape}"
-        parts.append((weight.path, _detached(part, whole, leaf.dtype if exact else _wider(leaf.dtype, whole.dtype))))
-    return parts
+    wide = lambda path: shapes[path].dtype if exact else _wider(shapes[path].dtype, whole.dtype)
+    return {one.path: _detached(one.to_ours(whole), whole, wide(one.path)) for one in tensor.weights}
 
 
 def _wider(made: Any, stored: Any) -> np.dtype:
@@ -232,6 +209,4 @@ def _random_parameters(
         return [values[path] for path in paths]
 
     made = jax.jit(make)()
-    if sharding is None:
-        return dict(zip(paths, made, strict=True))
     return {path: _on_devices(np.asarray(value), path, sharding) for path, value in zip(paths, made, strict=True)}

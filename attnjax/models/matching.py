@@ -6,7 +6,7 @@ another output matrix, the model would load, and nothing but its logits would te
 
 import collections
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -36,37 +36,38 @@ def groups(table: Iterable[Weight]) -> tuple[tuple[Weight, ...], ...]:
     return tuple(tuple(rows) for rows in found.values())
 
 
-def match(
-    entries: Mapping[str, Entry], table: tuple[Weight, ...], published: tuple[Weight, ...], architecture: Architecture
-) -> list[Tensor]:
-    """Returns the tensors that a weight map needs, in its order.
+def match(entries: Mapping[str, Entry], table: tuple[Weight, ...], architecture: Architecture) -> list[Tensor]:
+    """Returns the tensors of a weight map, in its order.
 
     Args:
       entries: the tensors of the checkpoint, by name.
-      table: the weight map of the model to be built.
-      published: the weight map of the model that config.json describes; an ablation may leave some of its tensors
-        unused.
+      table: the weight map of the model that config.json describes.
       architecture: names the prefix and the tensors that are ignored.
 
     Raises:
       ModelError: names all tensors that are missing, left over, or of a wrong shape or dtype.
     """
-    prefix = architecture.prefix
-    found = {rows[0].names: _first(entries, rows[0].names, prefix) for rows in groups((*table, *published))}
-    # An output matrix that a tied checkpoint repeats may be left over where the embedding is untied. That of an untied
-    # checkpoint is no copy, also where an ablation ties the embedding.
-    repeated = [(rows[0], found[rows[0].names]) for rows in groups(published)]
-    copied = {one for row, name in repeated if name is not None for one in _copies(entries, row, name, prefix)}
-    copies = lambda row, name: tuple(one for one in _copies(entries, row, name, prefix) if one in copied)
-    named = [(found[rows[0].names], rows) for rows in groups(table)]
-    tensors = [Tensor(name, entries[name], rows, copies(rows[0], name)) for name, rows in named if name is not None]
-    ignored = [re.compile(pattern) for pattern in architecture.ignored]
-    used = {*found.values(), *copied}
+    tensors, missing = [], []
+    for rows in groups(table):
+        held, copies = (_held(entries, names, architecture.prefix) for names in (rows[0].names, rows[0].copies))
+        if held:
+            tensors.append(Tensor(held[0], entries[held[0]], rows, (*held[1:], *copies)))
+        else:
+            missing.append(rows[0].names[0])
+    used = {name for one in tensors for name in (one.name, *one.copies)}
     problems = {
-        "missing": [names[0] for names, name in found.items() if name is None],
-        "left over": [name for name in entries if name not in used and not _is_ignored(name, ignored, prefix)],
-        "wrong shape": [_shapes(one) for one in tensors if one.entry.shape != one.weights[0].shape],
-        "wrong type": [_type(one) for one in tensors if one.entry.dtype not in FLOATS.values()],
+        "missing": missing,
+        "left over": [name for name in entries if name not in used and not _is_ignored(name, architecture)],
+        "wrong shape": [
+            f"{one.name} is {list(one.entry.shape)} and must be {list(one.weights[0].shape)}"
+            for one in tensors
+            if one.entry.shape != one.weights[0].shape
+        ],
+        "wrong type": [
+            f"{one.name} is {one.entry.dtype} (quantised weights are not read)"
+            for one in tensors
+            if one.entry.dtype not in FLOATS.values()
+        ],
     }
     if any(problems.values()):
         text = "; ".join(f"{what}: {some(names, MOST)}" for what, names in problems.items() if names)
@@ -89,29 +90,12 @@ def check_tied_weights(tensors: Iterable[Tensor], entries: Mapping[str, Entry]) 
         )
 
 
-def candidates(names: tuple[str, ...], prefix: str) -> Iterator[str]:
-    """Yields the names that a tensor may have: its names, then these without the prefix that some checkpoints lack."""
-    yield from names
-    if prefix:
-        yield from (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+def _held(entries: Mapping[str, Entry], names: tuple[str, ...], prefix: str) -> list[str]:
+    """Returns those of these names that a checkpoint has, also without the prefix, which some checkpoints lack."""
+    bare = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+    return [name for name in dict.fromkeys((*names, *bare)) if name in entries]
 
 
-def _first(entries: Mapping[str, Entry], names: tuple[str, ...], prefix: str) -> str | None:
-    return next((name for name in candidates(names, prefix) if name in entries), None)
-
-
-def _copies(entries: Mapping[str, Entry], weight: Weight, name: str, prefix: str) -> tuple[str, ...]:
-    known = candidates((*weight.names, *weight.copies), prefix)
-    return tuple(one for one in dict.fromkeys(known) if one in entries and one != name)
-
-
-def _is_ignored(name: str, patterns: list[re.Pattern[str]], prefix: str) -> bool:
-    return any(pattern.fullmatch(one) for pattern in patterns for one in (name, prefix + name))
-
-
-def _shapes(tensor: Tensor) -> str:
-    return f"{tensor.name} is {list(tensor.entry.shape)} and must be {list(tensor.weights[0].shape)}"
-
-
-def _type(tensor: Tensor) -> str:
-    return f"{tensor.name} is {tensor.entry.dtype} (quantised weights are not read)"
+def _is_ignored(name: str, architecture: Architecture) -> bool:
+    names = (name, architecture.prefix + name)
+    return any(re.fullmatch(pattern, one) for pattern in architecture.ignored for one in names)

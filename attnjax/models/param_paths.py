@@ -5,11 +5,12 @@ one table of stacked parameters: weight maps know no difference.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 from flax import nnx
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from attnjax.models.base import Architecture, Path, Spec
 from attnjax.modules.stack import stacked
@@ -17,7 +18,8 @@ from attnjax.modules.stack import stacked
 
 def parameters(model: nnx.Module) -> dict[Path, Any]:
     """Returns every parameter by its path, in the order of the model."""
-    return dict(_leaves(nnx.to_pure_dict(nnx.split(model, graph=False)[1])))
+    tree = nnx.to_pure_dict(nnx.split(model, graph=False)[1])
+    return flatten_dict({name: _by_layer(part) for name, part in tree.items()})
 
 
 def abstract(architecture: Architecture, spec: Spec, seed: int = 0) -> nnx.Module:
@@ -28,7 +30,11 @@ def abstract(architecture: Architecture, spec: Spec, seed: int = 0) -> nnx.Modul
 def with_parameters(model: nnx.Module, values: Mapping[Path, Any]) -> Any:
     """Returns a model of the same structure with these parameters, all of which must be given."""
     graph, state = nnx.split(model, graph=False)
-    nnx.replace_by_pure_dict(state, _as_in(nnx.to_pure_dict(state), _nested(values)))
+    tree = unflatten_dict(dict(values))
+    for name, part in nnx.to_pure_dict(state).items():
+        if _is_stacked(part):
+            tree[name]["blocks"] = stacked([block for _, block in sorted(tree[name]["blocks"].items())])
+    nnx.replace_by_pure_dict(state, tree)
     return nnx.merge(graph, state)
 
 
@@ -37,40 +43,18 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def _leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if not isinstance(tree, Mapping):
-        yield path, tree
-        return
-    for name, inner in tree.items():
-        if name == "blocks" and not _is_by_layer(inner):
-            first = jax.tree.leaves(inner)[0]
-            inner = {i: jax.tree.map(functools.partial(_row, i), inner) for i in range(first.shape[0])}
-        yield from _leaves(inner, (*path, name))
+def _is_stacked(part: Any) -> bool:
+    """Returns whether a part of a model is a stack whose blocks are one block of stacked parameters."""
+    return isinstance(part, Mapping) and not all(isinstance(name, int) for name in part.get("blocks", ()))
 
 
-def _is_by_layer(blocks: Mapping[Any, Any]) -> bool:
-    """Returns whether blocks are numbered, and not one block of stacked parameters."""
-    return all(isinstance(name, int) for name in blocks)
+def _by_layer(part: Any) -> Any:
+    if not _is_stacked(part):
+        return part
+    layers = jax.tree.leaves(part["blocks"])[0].shape[0]
+    blocks = {i: jax.tree.map(functools.partial(_row, i), part["blocks"]) for i in range(layers)}
+    return {**part, "blocks": blocks}
 
 
 def _row(i: int, leaf: Any) -> Any:
-    return jax.eval_shape(lambda leaf: leaf[i], leaf) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf[i]
-
-
-def _as_in(made: Any, tree: Any) -> Any:
-    """Returns a tree of parameters with its layers stacked where those of `made` are."""
-    if not isinstance(tree, Mapping):
-        return tree
-    if "blocks" in tree and not _is_by_layer(made["blocks"]):
-        tree = {**tree, "blocks": stacked([tree["blocks"][i] for i in sorted(tree["blocks"])])}
-    return {name: _as_in(made[name], inner) for name, inner in tree.items()}
-
-
-def _nested(values: Mapping[Path, Any]) -> dict[Any, Any]:
-    tree: dict[Any, Any] = {}
-    for path, value in values.items():
-        inner = tree
-        for name in path[:-1]:
-            inner = inner.setdefault(name, {})
-        inner[path[-1]] = value
-    return tree
+    return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf[i]

@@ -1,22 +1,20 @@
 """Saves a model as a folder that Hugging Face transformers loads: config.json, safetensors and the tokenizer.
 
-The folder appears complete or not at all: it is written under a temporary name and renamed. No file is ever replaced.
+The folder appears complete or not at all. No file is ever replaced.
 """
 
 import contextlib
 import json
 import os
 import pathlib
-import secrets
-import shutil
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax import safety
-from attnjax.models.base import Spec, Weight, resolved
+from attnjax.models.base import Spec, resolved
 from attnjax.models.encodings_json import LONGEST
 from attnjax.models.files import ModelError, read_bytes
 from attnjax.models.loading import CONFIG, Loaded
@@ -83,15 +81,16 @@ def save(
     table = described(loaded, dtype)
     tensors = _tensors(loaded, dtype)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        temporary.mkdir()
-        write_file(temporary / SINGLE, tensors)
-        safety.write(temporary / CONFIG, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
-        _copy_companions(loaded.folder, temporary)
-        os.rename(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    # Complete or not at all: written under a temporary name beside the folder, and renamed.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent) as temporary:
+        made = pathlib.Path(temporary, "model")
+        made.mkdir()
+        write_file(made / SINGLE, tensors)
+        (made / CONFIG).write_text(json.dumps(table, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        for name in COMPANIONS:
+            if loaded.folder is not None and (loaded.folder / name).exists():
+                (made / name).write_bytes(read_bytes(loaded.folder, name, TEXT))
+        os.rename(made, target)
     return target
 
 
@@ -103,43 +102,59 @@ def tensors_of(loaded: Loaded, values: Mapping[Any, Any]) -> dict[str, np.ndarra
 
 
 def _tensors(loaded: Loaded, dtype: str | None) -> dict[str, np.ndarray]:
-    """Returns every tensor in the dtype that its file shall have. Raises ModelError for parameters that have no place there."""
-    values = parameters(loaded.model)
+    """Returns every tensor in the dtype that its file shall have: of its parameter, if the model does not widen it.
+
+    Raises ModelError for parameters that have no place in a checkpoint.
+    """
+    values, kept = parameters(loaded.model), loaded.spec.config.param_dtype
     table = loaded.architecture.weights(loaded.spec)
-    unknown = [dotted(path) for path in values if path not in {weight.path for weight in table}]
-    if unknown:
+    if unknown := [dotted(path) for path in values if path not in {weight.path for weight in table}]:
         family = loaded.architecture.model_type
         raise ModelError(f"checkpoints of a {family} have no place for the parameters {', '.join(unknown)}")
     made = parameters(abstract(loaded.architecture, loaded.spec))
-    kinds = {rows[0].names[0]: dtype or _stored(rows[0], values, made, loaded.spec) for rows in groups(table)}
-    return {name: one.astype(jnp.dtype(kinds[name]), copy=False) for name, one in tensors_of(loaded, values).items()}
-
-
-def _stored(weight: Weight, values: Mapping[Any, Any], made: Mapping[Any, Any], spec: Spec) -> str:
-    """Returns the dtype of a tensor in the file: that of its parameter, or `param_dtype` where the model widens it."""
-    wide = made[weight.path].dtype.name != spec.config.param_dtype
-    return spec.config.param_dtype if wide else values[weight.path].dtype.name
+    found = tensors_of(loaded, values)
+    for weight in table:
+        wide = made[weight.path].dtype.name != kept
+        stored = dtype or (kept if wide else values[weight.path].dtype.name)
+        found[weight.names[0]] = found[weight.names[0]].astype(jnp.dtype(stored), copy=False)
+    return found
 
 
 def described(loaded: Loaded, dtype: str | None = None) -> dict[str, Any]:
     """Returns the config.json that was read if it still describes the model, else one made from the spec.
 
-    The one made from the spec keeps the special tokens and the trained length of the one that was read.
-
     Raises:
       ValueError: a config.json of the family cannot say the spec; it names the fields.
     """
-    read, family = loaded.architecture.config, loaded.architecture.model_type
+    family = loaded.architecture
     table = dict(loaded.json)
-    if not table or differences(read(table), loaded.spec):
+    if not table or differences(family.config(table), loaded.spec):
         table = _changed(loaded)
-    if lost := differences(read(table), loaded.spec):
+    if lost := differences(family.config(table), loaded.spec):
         raise ModelError(
-            f"a config.json of {family} cannot say this: {', '.join(lost)} would be read back as something else"
+            f"a config.json of {family.model_type} cannot say this: {', '.join(lost)} would be read back as something else"
         )
-    for name in ("dtype", "torch_dtype"):
-        if name in table or name == "torch_dtype":
-            table[name] = dtype or loaded.spec.config.param_dtype
+    kept = dtype or loaded.spec.config.param_dtype
+    return table | {"torch_dtype": kept} | ({"dtype": kept} if "dtype" in table else {})
+
+
+def _changed(loaded: Loaded) -> dict[str, Any]:
+    """Returns a config.json of a spec, with the special tokens and the trained length of the one that was read.
+
+    Special tokens that it does not name may be in generation_config.json. The trained length is that of the spec where the spec
+    fixes it (learned positions, dynamic NTK).
+    """
+    family, read = loaded.architecture, loaded.json
+    table = family.to_json(loaded.spec)
+    if not read:
+        return table
+    table = {name: value for name, value in table.items() if not name.endswith(SPECIAL)}
+    table |= {name: value for name, value in read.items() if name.endswith(SPECIAL) or name == "seq_length"}
+    if LONGEST in table and read.get(LONGEST):
+        longer = table | {LONGEST: read[LONGEST]}
+        with contextlib.suppress(ValueError):
+            if family.config(longer) == family.config(table):
+                return longer
     return table
 
 
@@ -154,30 +169,3 @@ def differences(one: Spec, other: Spec) -> list[str]:
 
 def _encoder(spec: Spec) -> Spec:
     return spec if spec.encoder is None else Spec(spec.encoder)
-
-
-def _changed(loaded: Loaded) -> dict[str, Any]:
-    """Returns the config.json of a spec that is another than that of the config.json that was read.
-
-    Special tokens are those of the one that was read, where there is one; those that it does not name may be in
-    generation_config.json. So is the trained length, unless the spec fixes it (learned positions, dynamic NTK).
-    """
-    family, kept = loaded.architecture, {}
-    table = family.to_json(loaded.spec)
-    if loaded.json:
-        table = {name: value for name, value in table.items() if not name.endswith(SPECIAL)}
-        kept = {name: value for name, value in loaded.json.items() if name.endswith(SPECIAL) or name == "seq_length"}
-    table |= kept
-    longer = table | {name: loaded.json[name] for name in (LONGEST,) if name in table and loaded.json.get(name)}
-    with contextlib.suppress(ValueError):
-        if family.config(longer) == family.config(table):
-            return longer
-    return table
-
-
-def _copy_companions(source: pathlib.Path | None, target: pathlib.Path) -> None:
-    if source is None:
-        return
-    for name in COMPANIONS:
-        if (source / name).exists():
-            safety.write(target / name, read_bytes(source, name, TEXT))

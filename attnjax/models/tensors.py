@@ -15,11 +15,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from attnjax import safety
 from attnjax.models.files import ModelError, inside, read_table, some
 
-HEADER = 16 * 2**20
-"""The largest header that is read, in bytes: that of 100,000 tensors has 10 MB."""
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOATS = MappingProxyType({"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"})
 """Dtypes that parameters may have, as files and NumPy call them; others belong to quantised weights and masks."""
@@ -66,25 +63,20 @@ def open_folder(folder: pathlib.Path) -> dict[str, Entry]:
     files = sorted(set(places.values()))
     if wrong := [name for name in files if not name.endswith(".safetensors")]:
         raise ModelError(f"{folder / INDEX} names {some(wrong)}; only .safetensors files are read, which run no code")
-    found = {(tensor, name): one for name in files for tensor, one in open_file(inside(folder, name)).items()}
-    if wrong := sorted(f"{tensor} in {name}" for tensor, name in found.keys() ^ set(places.items())):
-        raise ModelError(
-            f"{folder / INDEX} does not fit its files, where it names them or they hold them: {some(wrong)}"
-        )
-    return {tensor: one for (tensor, _), one in found.items()}
+    held = {name: open_file(inside(folder, name)) for name in files}
+    if lost := sorted(f"{tensor} in {name}" for tensor, name in places.items() if tensor not in held[name]):
+        raise ModelError(f"{folder / INDEX} does not fit its files, which lack {some(lost)}")
+    return {tensor: held[name][tensor] for tensor, name in places.items()}
 
 
 def open_file(path: pathlib.Path) -> dict[str, Entry]:
     """Returns the tensors of one file by name, in the order of their data. Raises ModelError for a file that is damaged."""
     with path.open("rb") as file:
         start = file.read(8)
-    length = int.from_bytes(start, "little")
     if start == b"version ":
         raise ModelError(f"{path} is a pointer of Git LFS, not the file itself: run `git lfs pull` in its folder")
     if start[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
         raise ModelError(f"{path} is no safetensors file but a pickle, which runs code when it is read")
-    if length > HEADER:
-        raise ModelError(f"{path} is damaged: its header should have {length:,} bytes, allowed are {HEADER:,}")
     try:
         with safe_open(path, framework="np", backend="pread") as file:
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
@@ -98,13 +90,12 @@ def open_file(path: pathlib.Path) -> dict[str, Entry]:
 
 
 def write_file(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes one safetensors file, which is on the disk on return. Raises OSError where the disk refuses."""
+    """Writes one safetensors file. Raises OSError where the disk refuses."""
     try:
         # transformers refuses a file without this entry of the metadata; the library copies memory as if contiguous.
         save_file({name: np.ascontiguousarray(one) for name, one in arrays.items()}, path, {"format": "pt"})
     except SafetensorError as error:
         raise OSError(f"{path} cannot be written: {error}") from None
-    safety.sync(path)
 
 
 def _nothing(folder: pathlib.Path) -> ModelError:
@@ -113,10 +104,7 @@ def _nothing(folder: pathlib.Path) -> ModelError:
     if pickles := [name for name in names if name.endswith(PICKLES)]:
         return ModelError(
             f"{folder} has weights as a pickle only ({some(pickles, 3)}), which runs code when it is read. If you trust it, "
-            "convert it where torch and transformers are installed: "
-            "transformers.AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW, safe_serialization=True), "
-            "with the class that config.json names under architectures"
+            "convert it where torch and transformers are installed, with the class that config.json names: "
+            "from_pretrained(FOLDER).save_pretrained(NEW, safe_serialization=True)"
         )
-    others = [name for name in names if name.endswith((".safetensors", ".gguf", ".h5", ".msgpack", ".onnx"))]
-    came = f"; it has {some(others, 5)}" if others else ""
-    return ModelError(f"{folder} must hold {SINGLE}, or {INDEX} and the files that it names{came}")
+    return ModelError(f"{folder} must hold {SINGLE}, or {INDEX} and the files that it names; it has {some(names, 5)}")

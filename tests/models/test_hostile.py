@@ -9,7 +9,7 @@ import pytest
 
 from attnjax.models import ModelError, load
 from attnjax.models.files import SIZE
-from attnjax.models.tensors import HEADER, open_file, open_folder
+from attnjax.models.tensors import open_file, open_folder
 from tests.models import published
 from tests.models.folders import GPT2, folder, sharded, tensors
 
@@ -74,8 +74,8 @@ HARM = {
     "no header": (raw(b""), "model.safetensors is damaged"),
     "no JSON": (raw(file(b"{nonsense}")), "model.safetensors is damaged"),
     "nested header": (raw(file(b'{"a": ' * 100_000)), "model.safetensors is damaged"),
-    "header of 2^63 bytes": (raw(file(ONE, length=2**63)), "9,223,372,036,854,775,808 bytes"),
-    "header of 4 GB": (sparse("model.safetensors", 2**32, (2**32 - 8).to_bytes(8, "little")), f"{HEADER:,}"),
+    "header of 2^63 bytes": (raw(file(ONE, length=2**63)), "model.safetensors is damaged"),
+    "header of 4 GB": (sparse("model.safetensors", 2**32, (2**32 - 8).to_bytes(8, "little")), "model.safetensors is damaged"),
     "sizes that overflow": (raw(file(entry(shape=(2**62, 4)))), "model.safetensors is damaged"),
     "offsets outside": (raw(file(entry(offsets=(2**62, 2**62 + 8)))), "is damaged"),
     "hole": (raw(file(entry(shape=(1,), offsets=(4, 8)))), "model.safetensors is damaged"),
@@ -86,7 +86,7 @@ HARM = {
     "config cut off": (raw(b'{"model_type": "gpt2", ', "config.json"), "config.json is damaged"),
     "config too large": (sparse("config.json", SIZE + 1), f"{SIZE + 1:,} bytes"),
     "another family": (config(model_type="mamba"), "'mamba'"),
-    "layers": (config(n_layer=10**9), "n_layer=1000000000"),
+    "layers": (config(n_layer=10**9), "n_layer must be"),
     "index out of the folder": (index("../stolen.safetensors"), "'../stolen.safetensors'"),
     "index to nothing": (index("none.safetensors"), "none.safetensors cannot be read"),
     "linked config": (link("config.json"), "is a link out of the folder"),

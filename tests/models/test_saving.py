@@ -86,7 +86,7 @@ def test_files_that_are_there_are_not_touched_and_an_error_leaves_nothing(tmp_pa
     def refuse(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(saving.safety, "write", refuse)
+    monkeypatch.setattr(saving, "write_file", refuse)
     with pytest.raises(OSError, match="No space left"):
         save(found, tmp_path / "second")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["first", "link"]
