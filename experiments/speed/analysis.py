@@ -89,7 +89,7 @@ def encodings(rows: pd.DataFrame) -> str:
     """The smallest and the largest time of a gradient under an encoding, in times of that without one."""
     chosen = rows[(rows.suite == "encodings") & (rows["T"] == 2048) & (rows.case == "gradients")]
     cost = (1 / chosen.set_index("ours").ratio).sort_values()
-    first, *_, last = [f"{value:.2f} ({label(name)})" for name, value in cost.items()]
+    first, *_, last = [f"{value:.2f} ({label(str(name))})" for name, value in cost.items()]
     return f"{first} to {last}"
 
 
@@ -135,8 +135,8 @@ def on_gpu(rows: pd.DataFrame) -> dict[str, str]:
 def runs(rows: pd.DataFrame) -> str:
     """Where the rows were measured, and when."""
     place = rows.device.where(rows.device != "cpu", rows.cores.astype(str) + " cores of an " + rows.processor)
-    groups = rows.groupby([place, "jax"], sort=False).date.unique()
-    return "; ".join(f"{device} on {', '.join(dates)} with jax {jax}" for (device, jax), dates in groups.items())
+    groups = rows.assign(place=place + " on {} with jax " + rows.jax).groupby("place", sort=False).date.unique()
+    return "; ".join(str(name).format(", ".join(dates)) for name, dates in groups.items())
 
 
 def times(ratio: float) -> str:
