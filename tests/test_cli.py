@@ -267,12 +267,6 @@ def test_workers_and_a_report(monkeypatch, capsys):
     assert built == [pathlib.Path("runs/small")] * 2
 
 
-def test_a_terminal_gets_bars(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["run", "small", *FAKE]) == 0
-    assert "copy, rope/alibi, 2 runs: 2 done" in capsys.readouterr().out
-
-
 def test_a_line_of_a_population_has_steps_rate_time_left_and_mean_loss(monkeypatch):
     assert main(["run", "small", *FAKE, *ONE, "train.steps=100", "--seeds", "2", "--plan"]) == 0
     now = [50.0]

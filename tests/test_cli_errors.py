@@ -10,14 +10,12 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from attnjax.cli import main
 from attnjax.cli.compilation_cache import FOLDER, SMALL, keep_programs
 from attnjax.cli.errors import sentence
-from attnjax.cli.interruption import after_imports
 from attnjax.sweep import load
 from attnjax.sweep.outcome import states
 from tests.cases import slow_except
@@ -165,83 +163,13 @@ def test_what_is_drawn_after_long_work_needs_matplotlib_before_it(tmp_path, monk
 
 # Ctrl-C --------------------------------------------------------------------------------------------------------------------
 
-ARMED = """
-import os, signal, sys, threading
-from attnjax.cli import main
-
-def interrupt():
-    while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        ended.wait(0.0001)
-    if not ended.wait(float(sys.argv[1])):
-        os.kill(os.getpid(), signal.SIGINT)
-
-ended = threading.Event()
-threading.Thread(target=interrupt).start()
-code = main(["list", "tasks"])
-ended.set()
-sys.exit(code)
-"""
 INTERRUPTS = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep({})\nended = True\n"
-
-
-@pytest.mark.parametrize("moment", slow_except([0.0, 0.04], 0.0))
-def test_an_interruption_while_modules_are_imported_is_130_without_a_traceback(tmp_path, moment):
-    command, environment = [sys.executable, "-c", ARMED, str(moment)], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "attnjax: interrupted\n")
-
-
-def interrupted(work) -> None:
-    """Asserts that Ctrl-C ends the work, and that it is then handled as before."""
-    with pytest.raises(KeyboardInterrupt), after_imports():
-        work()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.parametrize("more", [True, False])
-def test_an_import_is_not_interrupted_but_what_follows_it_is(tmp_path, monkeypatch, more):
-    """Also where nothing follows: an interruption that waits when the command ends is not lost."""
-    name = f"interrupts_itself_{more}"
-    (tmp_path / f"{name}.py").write_text(INTERRUPTS.format(0.1 if more else 0))
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    def work() -> None:
-        assert __import__(name).ended
-        assert not (more and threading.Event().wait(60)), "was not interrupted"
-
-    interrupted(work)
-
-
-def test_an_import_that_does_not_end_is_interrupted_nevertheless(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnjax.cli.interruption.PATIENCE", 0.1)
-    (tmp_path / "endless_import.py").write_text(INTERRUPTS.format(60))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    interrupted(lambda: __import__("endless_import"))
-
-
-@pytest.mark.parametrize("dropped", [lambda: None, lambda: int("x")], ids=["in silence", "for another error"])
-def test_an_interruption_that_is_dropped_on_its_way_is_raised_at_the_end(dropped):
-    def work() -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            threading.Event().wait(60)
-        except KeyboardInterrupt:
-            dropped()
-
-    interrupted(work)
 
 
 def test_a_config_may_be_interrupted_at_once(tmp_path, capsys):
     (tmp_path / "endless.py").write_text(INTERRUPTS.format(60))
     assert main(["show", str(tmp_path / "endless.py")]) == 130
     assert capsys.readouterr().err == "attnjax: interrupted\n"
-
-
-def test_the_handler_of_somebody_else_stays():
-    mine = lambda *_: None
-    signal.signal(signal.SIGINT, mine)
-    with after_imports():
-        assert signal.getsignal(signal.SIGINT) is mine
 
 
 # Where compiled programs are kept ------------------------------------------------------------------------------------------

@@ -19,10 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: no character may end a command
     try:
-        from attnjax.cli.interruption import after_imports
-
-        with after_imports():
-            return _answer(parsed(arguments))
+        return _answer(parsed(arguments))
     except KeyboardInterrupt:
         print("attnjax: interrupted", file=sys.stderr)
         return INTERRUPTED

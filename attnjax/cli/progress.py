@@ -1,4 +1,4 @@
-"""Prints how training gets on: a line for each population, updated in a terminal, written every ten seconds elsewhere."""
+"""Prints how training gets on: a line for each population, at most every ten seconds."""
 
 import contextlib
 import os
@@ -7,14 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any, Self
 
 from attnjax.config import encoding_name
 from attnjax.records.status import FINAL
 from attnjax.sweep import Entry, Event, Store, groups
 
-QUIET, REDRAWN = 10.0, 0.1
-"""Seconds between plain lines about one population, and between states of its line in a terminal; its end is always told."""
+QUIET = 10.0
+"""Seconds between lines about one population; its end is always told."""
 NAMED = 3
 """Encodings that a line names."""
 
@@ -43,24 +42,13 @@ def drop_output() -> None:
 
 
 class Display:
-    """Prints events of runs; use as a context."""
+    """Prints events of runs; called with each."""
 
     def __init__(self, store: Store):
         self._store = store
         together = groups(store.runs, key=lambda entry: entry.group)
         self._entries = {entry.run: entries for entries in together for entry in entries}
         self._populations: dict[str, Population] = {}
-        self._bars: Any = _bars() if sys.stdout.isatty() else None
-
-    def __enter__(self) -> Self:
-        if self._bars:
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars:
-            with printing(self._store):
-                self._bars.stop()
 
     def __call__(self, event: Event) -> None:
         """Print what an event changes in the line of its population."""
@@ -70,22 +58,13 @@ class Display:
             self._populations[group] = Population(self._store, entries)
         population = self._populations[group]
         population.take(event)
-        if population.ended or now - population.printed > (REDRAWN if self._bars else QUIET):
+        if population.ended or now - population.printed > QUIET:
             population.printed = now
             with printing(self._store):
-                self._draw(population) if self._bars else print(population, flush=True)
+                print(population, flush=True)
         if event.state == "running" and event.reason:
             with contextlib.suppress(OSError):
                 print(f"{event.run}  at step {event.step}: {event.reason}", file=sys.stderr, flush=True)
-
-    def _draw(self, population: "Population") -> None:
-        if population.ended:
-            self._bars.console.print(str(population), markup=False, highlight=False)
-            self._bars.update(population.bar, visible=False)
-            return
-        if population.bar is None:
-            population.bar = self._bars.add_task("", total=population.total)
-        self._bars.update(population.bar, completed=population.step, description=str(population))
 
 
 class Population:
@@ -93,7 +72,6 @@ class Population:
 
     def __init__(self, store: Store, entries: Sequence[Entry]):
         self.total, self.printed = 0, -QUIET
-        self.bar: Any = None
         self._states: dict[str, str] = {}
         self._steps: dict[str, int] = {}
         self._losses: dict[str, float] = {}
@@ -148,10 +126,3 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _bars() -> Any:
-    """A bar for each population in training, with its text."""
-    from rich import progress
-
-    return progress.Progress(progress.BarColumn(bar_width=12), progress.TextColumn("{task.description}", markup=False))

@@ -187,16 +187,16 @@ def _train(arguments: argparse.Namespace, store: Store, imports: Sequence[str], 
     again = _retry(arguments, store)
     with printing(store):
         print(f"{len(store.runs)} runs in {store.root}{again}", flush=True)
-    with Display(store) as display:
-        if arguments.executor == "ray":
-            options, workers = dict(arguments.cluster), arguments.workers or 1
-            summary = ray.run_tasks(store, arguments.trainer, workers, execution, options, progress=display, stop=stop)
-        elif arguments.workers is None:
-            train = joint(_trainer(arguments.trainer, store))
-            summary = run_here(store, train, execution, progress=display, stop=stop)
-        else:
-            workers = arguments.workers
-            summary = run_workers(store, arguments.trainer, workers, execution, progress=display, stop=stop)
+    display = Display(store)
+    if arguments.executor == "ray":
+        options, workers = dict(arguments.cluster), arguments.workers or 1
+        summary = ray.run_tasks(store, arguments.trainer, workers, execution, options, progress=display, stop=stop)
+    elif arguments.workers is None:
+        train = joint(_trainer(arguments.trainer, store))
+        summary = run_here(store, train, execution, progress=display, stop=stop)
+    else:
+        workers = arguments.workers
+        summary = run_workers(store, arguments.trainer, workers, execution, progress=display, stop=stop)
     with printing(store):
         _tell(store, summary, stop)
     return exit_status(summary, stop), summary
