@@ -1,8 +1,8 @@
 """Does the answer survive another recipe?
 
-Question: a recipe is a learning rate and a number of steps. Under several recipes that all fit the trained lengths, which of the
-differences between encodings past these lengths keep their sign? Committed records of the same copying task disagree: 17 tokens
-after training at 16 are copied by RoPE in 57, 27, 7 or 0 % of cases, 20 tokens by ALiBi in 9, 97, 86 or 64 %.
+Question: a recipe is a learning rate and a number of steps. Under several recipes that all fit the trained lengths, which of
+the differences between encodings past these lengths keep their sign? Committed records of the same copying task disagree: 17
+tokens after training at 16 are copied by RoPE in 57, 27, 7 or 0 % of cases, 20 tokens by ALiBi in 9, 97, 86 or 64 %.
 
 Tasks:    copy     repeat one token as often as it was given (`rsc`), trained at 1 to 16 tokens; eight seeds, nine recipes
           markov   Markov chains of 8 symbols, a new one for every sequence, trained at 64 symbols; five seeds, four recipes
@@ -11,16 +11,16 @@ Encodings: sinusoidal, RoPE, NoPE, ALiBi, T5, learned. Every row of T5's table i
 
 What is compared, said before the runs. The score of a run past training is its mean over the tested lengths beyond the trained
 ones: exact match on copy, loss in nats on the others.
-    counts     A recipe counts for an encoding where more than half of its runs fit the trained lengths: exact match of 0.99 over
-               them on copy; a loss within 0.05 nats of the best prediction on markov, below that of trigrams on text. A recipe
-               counts for a task where it counts for RoPE and for sinusoidal positions; it is kept for a pair of encodings where
-               it counts for both.
+    counts     A recipe counts for an encoding where more than half of its runs fit the trained lengths: exact match of 0.99
+               over them on copy; a loss within 0.05 nats of the best prediction on markov, below that of trigrams on text. A
+               recipe counts for a task where it counts for RoPE and for sinusoidal positions; it is kept for a pair of
+               encodings where it counts for both.
     variance   Over the encodings for which every counting recipe counts: shares of the sum of squares of the score that belong
                to encoding, recipe, their interaction, and seeds, in a balanced two-way analysis of variance.
     order      Kendall's tau between the orders of these encodings under each two counting recipes: median and smallest.
-    opposite   For all pairs of encodings under all recipes kept for them: paired t tests over seeds, with Holm's correction over
-               all of a task. How many pairs differ significantly in opposite directions under two recipes? (An exact test of
-               sign flips cannot be significant here: with eight seeds its smallest p is 1/128, before the correction.)
+    opposite   For all pairs of encodings under all recipes kept for them: paired t tests over seeds, with Holm's correction
+               over all of a task. How many pairs differ significantly in opposite directions under two recipes? (An exact test
+               of sign flips cannot be significant here: with eight seeds its smallest p is 1/128, before the correction.)
     claim      RoPE less sinusoidal positions: mean difference and its 95 % t interval under every counting recipe. It keeps its
                sign where all means have one sign. Only such a sign is claimed.
 The same for the score at the first tested length past training, for the lengths up to twice the trained one, and for all.
