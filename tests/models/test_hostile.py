@@ -75,7 +75,10 @@ HARM = {
     "no JSON": (raw(file(b"{nonsense}")), "model.safetensors is damaged"),
     "nested header": (raw(file(b'{"a": ' * 100_000)), "model.safetensors is damaged"),
     "header of 2^63 bytes": (raw(file(ONE, length=2**63)), "model.safetensors is damaged"),
-    "header of 4 GB": (sparse("model.safetensors", 2**32, (2**32 - 8).to_bytes(8, "little")), "model.safetensors is damaged"),
+    "header of 4 GB": (
+        sparse("model.safetensors", 2**32, (2**32 - 8).to_bytes(8, "little")),
+        "model.safetensors is damaged",
+    ),
     "sizes that overflow": (raw(file(entry(shape=(2**62, 4)))), "model.safetensors is damaged"),
     "offsets outside": (raw(file(entry(offsets=(2**62, 2**62 + 8)))), "is damaged"),
     "hole": (raw(file(entry(shape=(1,), offsets=(4, 8)))), "model.safetensors is damaged"),
