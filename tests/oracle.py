@@ -9,7 +9,6 @@ The result is plain `jax.numpy`, so `jax.grad` of it gives the gradients that ev
 """
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -356,17 +355,3 @@ SCORES = {
     "LMInfinite": at_distances(rotary.lambda_shaped),
     "StreamingLLM": at_distances(rotary.in_the_cache),
 }
-
-
-def embedded(encoding: Any, params: Any, x: jax.Array, pos: jax.Array) -> jax.Array:
-    """x[T,D] with the absolute positions of one example, for encodings that act on embeddings."""
-    D, pos = x.shape[1], pos.astype(jnp.float64)
-    if type(encoding).__name__ == "Learned":
-        one_hot = (pos[:, None] == jnp.arange(float(encoding.length))[None, :]).astype(x.dtype)
-        return x + one_hot @ params["table"]
-    if type(encoding).__name__ != "Sinusoidal":
-        return x
-    radians = [encoding.theta ** (-2 * k / D) for k in range(D // 2)]
-    sin, cos = [jnp.sin(pos * w) for w in radians], [jnp.cos(pos * w) for w in radians]
-    columns = sin + cos if encoding.order == "concatenated" else [row for pair in zip(sin, cos) for row in pair]
-    return x + jnp.stack(columns, 1)

@@ -19,7 +19,7 @@ from attnjax.positions.compose import parts_of
 from tests.attention import matrix
 from tests.attention.matrix import AXES, ENCODINGS, LAYOUTS, PER_HEAD, TOLERANCE, B, H, N, assert_near, outcome
 from tests.cases import slow_except
-from tests.oracle import embedded, oracle, turns_of
+from tests.oracle import oracle, turns_of
 
 
 def unpacked(function):
@@ -199,26 +199,6 @@ def test_fractional_positions_and_their_gradients(name):
     expected = outcome(differentiated(true), inputs, pos, "float64")
     got = outcome(differentiated(functools.partial(ours, way=TILES)), inputs, pos, "float32")
     assert_near(got, expected, TOLERANCE["float32"], name)
-
-
-EMBEDDINGS = {"sinusoidal": aj.Sinusoidal("concatenated", theta=500.0), "learned": aj.Learned(200), "alibi": aj.ALiBi()}
-
-
-@pytest.mark.parametrize(("name", "dtype"), [("sinusoidal", "float32"), ("learned", "float64"), ("alibi", "bfloat16")])
-def test_embeddings_agree(name, dtype):
-    """`embed` of positions [T] and [B, T]; an encoding that acts elsewhere changes nothing."""
-    encoding, T, D, random = EMBEDDINGS[name], 13, 10, np.random.default_rng(3)
-    params, x = matrix.learned(encoding, Sizes(D, 1, 1, D), random), random.normal(size=(B, T, D))
-    x = np.asarray(jnp.asarray(x, "bfloat16"), np.float32)
-    pos = np.stack([np.sort(random.choice(200, T, replace=False)) for _ in range(B)]).astype(np.int32)
-    true = lambda params, x, _: jnp.stack([embedded(encoding, params, *row) for row in zip(x, jnp.asarray(pos))])
-    expected = outcome(true, (params, x), (), "float64")
-    ours = lambda params, x, _: (aj.embed(encoding, params, x, pos), aj.embed(encoding, params, x[:1], pos[0]))
-    got, first = outcome(ours, (params, x), (), dtype)
-    limit = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 2**-8}[dtype]
-    assert got.dtype == dtype
-    np.testing.assert_allclose(np.asarray(got, np.float64), expected, rtol=limit, atol=limit)
-    np.testing.assert_array_equal(first, got[:1])
 
 
 # Decoding

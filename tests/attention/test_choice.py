@@ -340,15 +340,3 @@ def test_a_traced_scale_is_not_rounded_to_sixteen_bits(dtype):
     run = lambda scale, *x: (of(0.3, x, "float32", "dense"), of(0.3, x, dtype, "xla"), of(scale, x, dtype, "xla"))
     exact, known, traced = (x.astype(np.float32) for x in compiled(run, np.float32(0.3), *arrays))
     assert np.abs(traced - exact).max() <= np.abs(known - exact).max() + 1e-3
-
-
-def test_weights_of_every_head():
-    """`attention_weights` is dense whatever the size, and needs no values."""
-    options, (q, k, v) = {"encoding": RoPE(), "mask": CAUSAL, "implementation": "chunked"}, content(6)
-    run = lambda q, k, v: (aj.attention_weights(q, k, **options), attend(q, k, v, **options))
-    weights, found = compiled(run, q, k, v)
-    assert weights.shape == (B, N, 6, 6)
-    np.testing.assert_allclose(weights.sum(-1), np.ones((B, N, 6)), rtol=1e-6)
-    assert not np.triu(weights, 1).any()
-    out = np.einsum("bnts,bsnh->btnh", weights, np.repeat(v, N // K, axis=2))
-    np.testing.assert_allclose(found, out, rtol=1e-5, atol=1e-6)

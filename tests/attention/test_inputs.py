@@ -51,11 +51,9 @@ POSITIONS = [
     ({"q_pos": np.arange(S)}, r"q_pos.*\(3,\), \(2, 3\).*got \(5,\)"),
     ({"k_pos": np.zeros((1, S), int)}, r"k_pos.*\(5,\), \(2, 5\).*got \(1, 5\)"),
     ({"q_pos": np.array([0, 1, 2**31])}, r"q_pos .*int32.* 0\.\.2147483648"),
-    ({"q_pos": jnp.array([0, 1, 2**31], jnp.uint32)}, r"q_pos .*int32.* 0\.\.2147483648"),
     ({"q_pos": np.array([0.0, 1.0, 3e9])}, "q_pos .*finite.*int32"),
     ({"q_pos": np.array([0.0, 1.0, 2**24 + 1])}, "q_pos .*16777217.*pass integers"),
     ({"q_pos": jnp.zeros(T, jnp.bfloat16)}, "q_pos .*integers or float32.*256.*bfloat16"),
-    ({"q_pos": np.ones(T, bool)}, "q_pos .*integers or float32.*bool"),
     ({"q_pos": zeros(B, 3, T)}, r"q_pos .*\(2, 4, 3\), \(2, 2, 3\).*got \(2, 3, 3\)"),
     ({"k_pos": zeros(B, N, S), "encoding": RoPE()}, r"k_pos of RoPE.*4 query heads.*\[B, 2, 5\]"),
     ({"encoding": XPos(), "mask": Mask(True, q_index=np.arange(T)), "q_pos": np.array([0, 1, 20_000])}, "XPos.*0..20000"),
@@ -64,7 +62,6 @@ POSITIONS = [
     ({"encoding": compose(NoPE(), RoPE()), "q_pos": (np.arange(T),)}, "q_pos .*2 parts.*1 entries"),
     # Coordinates are last.
     ({"encoding": AxialRoPE(), "q_pos": zeros(T, 3), "k_pos": zeros(S, 2)}, rf"({AXES_LAST}).* 2, got \(3, 3\)"),
-    ({"encoding": AxialRoPE(), "q_pos": zeros(2, B, T), "k_pos": zeros(S, 2)}, rf"({AXES_LAST}).* 2, got \(2, 2, 3\)"),
     ({"encoding": FoX(), "mask": Mask(True, q_index=np.arange(T))}, "FoX.*content.*q_pos.*context_positions"),
     (
         {"encoding": compose(RoPE(), FoX()), "mask": Mask(True, q_index=np.arange(T)), "q_pos": np.arange(T)},
@@ -94,15 +91,12 @@ BY_LENGTH = (RoPE(scaling=aj.DynamicNTK(2.0, 4)), RoPE(scaling=aj.LongRoPE((1.0,
 PACKED = Mask(causal=True, q_segments=np.zeros(S, int), k_segments=np.zeros(S, int))
 OTHERS = [
     ({"length": 0}, "length .*at least 1.*got 0"),
-    ({"length": 2.0}, "length .*whole number.*got 2.0"),
     ({"length": jnp.int32(4)}, "length .*known"),
     *((SQUARE | {"encoding": part, "mask": PACKED}, r"RoPE.*length.*pass length=") for part in BY_LENGTH),
     ({"sink": zeros(3)}, r"sink .*\(4,\).*float32\[3\]"),
-    ({"sink": zeros(N, dtype=np.int32)}, r"sink .*floating.*int32\[4\]"),
     ({"sink": zeros(N), "encoding": aj.StickBreaking()}, "StickBreaking.*sink"),
     ({"scale": float("nan")}, "scale .*finite.*nan"),
     ({"scale": np.ones(N)}, r"scale .*\[1., 1., 1., 1.\]"),
-    ({"scale": "1"}, "scale .*'1'"),
     ({"dropout": 0.1}, r"Dropout\(key, rate\).*0.1"),
     ({"implementation": "flash"}, "'flash'.*dense, chunked, xla, cudnn"),
     ({"encoding": "rope"}, r"RoPE\(\), got 'rope'"),
@@ -175,17 +169,14 @@ def test_a_neighbour_does_not_change_the_frequencies_of_a_document(encoding):
 
 MAKES = [
     (lambda: Mask(window=(2, -1)), r"window .*\(2, -1\)"),
-    (lambda: Mask(window=(1, 2, 3)), r"window .*\(1, 2, 3\)"),
     (lambda: Mask(causal=1), "causal .*1"),
     (lambda: Mask(first=-1), "first .*-1"),
     (lambda: Mask(window=(0, 2**40)), "window .*2147483647"),
-    (lambda: Mask(window=3, first=2**31), "first .*2147483647"),
     (lambda: aj.attention_fn(NoPE(), mask=jnp.ones((4, 4), bool)), r"Mask\(allowed=array\)"),
     (lambda: Mask(q_segments=np.zeros(3, int)), "q_segments and k_segments"),
     (lambda: Mask(first=1, q_segments=np.zeros(3, int), k_segments=np.zeros(3, int)), "first .*segments"),
     (lambda: aj.Dropout(jax.random.key(0), 1.0), r"rate .*1.0"),
     (lambda: aj.Dropout(jnp.zeros(2, jnp.uint32), 0.1), r"typed PRNG key.*jax.random.key\(seed\)"),
-    (lambda: aj.Tiling(queries=0), "queries .*0"),
     (lambda: aj.combine(zeros(2, B, T, N, H), zeros(2, B, N, T)), r"lses.*\(2, 2, 4, 3\)"),
     (lambda: aj.gate_heads(zeros(B, T, N, H), zeros(3)), r"gate .*\(4,\) or \(2, 4\).*\(3,\)"),
 ]

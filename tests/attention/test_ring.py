@@ -252,9 +252,3 @@ def test_in_sixteen_bits_errors_do_not_grow_with_the_ring():
     error = lambda got, name: np.square(np.asarray(got[name], np.float32) - exact[name]).mean()
     for name in ("out", "q", "k", "v"):
         assert error(eight, name) <= 1.3 * error(one, name), name
-
-
-def test_zigzag_gives_every_device_as_many_visible_pairs():
-    order = zigzag(64, 4)
-    assert sorted(order) == [*range(64)]
-    assert len({int((part + 1).sum()) for part in order.reshape(4, -1)}) == 1

@@ -96,13 +96,6 @@ def test_parameters_of_an_encoding_can_be_passed():
         shared(X, mask=CAUSAL)
 
 
-def test_computes_in_the_type_of_its_input():
-    module = attention(encoding=RoPE(), qk_norm=True, attention_gate="head")
-    half = call(module, X.astype(jnp.bfloat16))
-    assert half.dtype == jnp.bfloat16
-    np.testing.assert_allclose(half.astype(jnp.float32), call(module, X), atol=0.05)
-
-
 ROWS = np.random.default_rng(1).integers(0, 20, (2, 6, 3)).cumsum(1)
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1], [4, 4, 4, 4, 4, 9]])
 DOCUMENTS = Mask(causal=True, q_segments=SEGMENTS, k_segments=SEGMENTS)
@@ -146,7 +139,6 @@ def test_tokens_that_are_spread_over_devices(encoding):
     ("wrong", "message"),
     [
         (lambda a, x: a(x[0]), r"x must be floats \[B, T, 16\], got float32\[6, 16\]"),
-        (lambda a, x: a(x[..., :8]), r"x must be floats \[B, T, 16\], got float32\[2, 6, 8\]"),
         (lambda a, x: a(x.astype(np.int32)), r"x must be floats \[B, T, 16\], got int32\[2, 6, 16\]"),
         (lambda a, x: a(x, x[..., :3]), r"memory must be floats \[B, T, 16\], got float32\[2, 6, 3\]"),
         (lambda a, x: a(x, gate=jnp.ones(3)), r"gate .*\(4,\) or \(2, 4\), got \(3,\)"),
@@ -154,8 +146,6 @@ def test_tokens_that_are_spread_over_devices(encoding):
         (lambda a, x: attention(encoding=FoX())(x, x), "FoX.* self-attention"),
         (lambda a, x: attention(encoding=FoX())(x, mask=CAUSAL, q_pos=[0, 1, 2]), "pos list"),
         (lambda a, x: attention(heads=3), "MultiHeadAttention.model=16 .*heads=3.*head_dim"),
-        (lambda a, x: attention(kv_heads=3), "MultiHeadAttention.heads=4 .*kv_heads=3"),
-        (lambda a, x: attention(model=0), "MultiHeadAttention.model .*at least 1, got 0"),
     ],
 )
 def test_mistakes_are_refused(wrong, message):

@@ -21,7 +21,7 @@ from attnjax.modules.generate import (
     keep_top_p,
     sampling,
 )
-from attnjax.positions import CoPE, Learned, RoPE
+from attnjax.positions import Learned, RoPE
 from tests.golden_arrays import load
 from tests.modules.by_hand import TOKENS, build, call, config
 
@@ -84,14 +84,6 @@ def test_an_encoder_decoder_continues_a_target():
     np.testing.assert_array_equal(out, logits[:, :-1].argmax(-1))
 
 
-@pytest.mark.slow
-def test_a_population_generates_in_one_program():
-    members = [build(Decoder, config(layers=1, encoding=CoPE()), scale=0.6, seed=seed) for seed in range(2)]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *members)
-    out = jax.vmap(lambda model: generate(model, PROMPT, 3))(stacked)
-    np.testing.assert_array_equal(out, np.stack([generate(model, PROMPT, 3) for model in members]))
-
-
 def test_no_logits_of_the_whole_prompt_are_computed():
     model = build(Decoder, config(layers=1, encoding=RoPE(), vocab=300))
     prompt = Prompt(np.zeros((2, 40), np.int32), np.ones((2, 40), bool), None, None)
@@ -142,15 +134,6 @@ def test_parts_are_the_tokens_of_one_program(decoder, keys, drawn):
     assert [part.shape for part in found] == [(2, 1), (2, 3)]
     np.testing.assert_array_equal(np.concatenate(found, 1), [[drawn[0, 0]] * 4, drawn[1, :4]])
     assert (_start._cache_size(), _run._cache_size()) == (before[0] + 1, before[1] + 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("steps", "size"), [(9, 4), (3, 8), (1, 2)])
-def test_parts_of_other_sizes_with_padding(decoder, keys, steps, size):
-    options = {"valid": np.array([[True] * 4, [False] * 2 + [True] * 2]), "key": keys}
-    whole = generate(decoder, PROMPT, steps, **options)
-    parts = list(generate_chunks(decoder, PROMPT, steps, sampling(11), size=size, **options))
-    np.testing.assert_array_equal(np.concatenate(parts, 1), whole)
 
 
 SHARES = [
@@ -208,16 +191,13 @@ def test_a_token_of_nan_logits_is_none():
     ("options", "message"),
     [
         ({"temperature": 1.0}, r"temperature=1.0 .*key=jax\.random\.key"),
-        ({"temperature": -1.0}, "temperature .*got -1.0"),
         ({"temperature": 1.0, "key": np.zeros(2, np.uint32)}, "key .*typed key"),
         ({"temperature": 1.0, "key": jax.random.split(jax.random.key(0), 3)}, "key .*2, got 3"),
         ({"top_k": 3}, "top_k=3 .*temperature"),
         ({"temperature": 1.0, "top_k": 12}, "top_k .*11, got 12"),
-        ({"temperature": 1.0, "top_p": 1.5}, "top_p .*1, got 1.5"),
         ({"stop": [1, 11]}, "stop .*10, got 11"),
         ({"steps": 0}, "steps .*1, got 0"),
         ({"steps": 7}, r"Learned .*0\.\.8, got positions 0\.\.9"),
-        ({"prompt": np.zeros((2, 0), int)}, "prompt .*at least one token"),
         ({"prompt": np.full((2, 3), 11)}, r"prompt .*0\.\.10, got values in 11\.\.11"),
         ({"valid": np.ones((2, 2), bool)}, r"valid .*\(2, 4\), got bool\(2, 2\)"),
         ({"valid": np.array([[True] * 4, [False] * 4])}, "valid.* row 1"),
@@ -235,7 +215,6 @@ def test_mistakes_are_refused(options, message):
     ("options", "message"),
     [
         ({"source": np.array([[3, 11], [0, 1]])}, r"source .*0\.\.10, got values in 0\.\.11"),
-        ({"source": [[1, 2], [3, 4]]}, "source .*got list"),
         ({"source": np.zeros((2, 0), int)}, r"source .*int64\[2, 0\] for 2 prompts"),
         ({"source_valid": np.ones((2, 3), int)}, r"source_valid .*\(2, 4\), got int64\(2, 3\)"),
         ({"source": TOKENS[:, :5]}, r"0\.\.3, got positions 0\.\.4"),

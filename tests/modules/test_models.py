@@ -106,16 +106,6 @@ def test_each_layer_has_its_window_and_one_in_the_mask_replaces_it():
     assert (both == ((s <= t) & (s >= t - 3))).all()
 
 
-@pytest.mark.slow
-def test_streaming_llm_takes_the_positions_that_padding_has_no_part_in():
-    model = decoder(encoding=aj.StreamingLLM(first=2, window=3), window=(3, 0), window_first=2)
-    padded, valid = np.concatenate([np.full((2, 3), 5), TOKENS], 1), np.arange(11) >= 3
-    pos, mask = np.maximum(np.cumsum(valid) - 1, 0), Mask(k_valid=valid)
-    alone = call(model, TOKENS)
-    np.testing.assert_allclose(call(model, padded, pos=pos, mask=mask)[:, 3:], alone, atol=1e-5)
-    assert np.abs(call(model, padded, mask=mask)[:, 3:] - alone).max() > 1e-3
-
-
 # Decoding --------------------------------------------------------------------------------------------------------------
 
 
@@ -204,9 +194,7 @@ def test_cross_attention_has_no_positions():
     ("fields", "message"),
     [
         ({"model": 32}, "model .*got 16 and 32"),
-        ({"vocab": 12}, "vocab .*got 11 and 12"),
         ({"embed_scale": True}, "embed_scale .*got False and True"),
-        ({"token_types": 2}, "token_types .*got 0 and 2"),
         ({"param_dtype": "float16"}, "param_dtype .*got float32 and float16"),
     ],
 )
@@ -224,17 +212,13 @@ def models():
     ("wrong", "message"),
     [
         (lambda m, _: m(TOKENS[0]), r"tokens .*\[B, T\], got int64\[8\]"),
-        (lambda m, _: m(TOKENS * 1.0), r"tokens .*\[B, T\], got float64\[2, 8\]"),
-        (lambda m, _: m([[1, 2, 3]]), r"tokens .*\[B, T\], got list"),
         (lambda m, _: m(TOKENS + 5), r"tokens .*0\.\.10, got values in 5\.\.15"),
         (lambda m, _: m(TOKENS, pos=np.arange(7)), r"pos \[T\] or \[B, T\].*pos int64\[7\]"),
-        (lambda m, _: m(TOKENS, pos=list(range(8))), r"positions .*\[T\], \[B, T\] or \[L, B, T\], got list"),
         (lambda m, _: m(TOKENS, pos=np.arange(8) + 3), r"Learned .*0\.\.8, got positions 3\.\.10"),
         (lambda m, _: m(TOKENS, types=np.zeros_like(TOKENS)), "token_types"),
         (lambda _, m: m(TOKENS, types=np.arange(16).reshape(2, 8) % 3), r"types .*0\.\.1, got values in 0\.\.2"),
         (lambda _, m: m(TOKENS, types=np.zeros((2, 7), np.int32)), r"types .*\(2, 8\), got \(2, 7\)"),
         (lambda m, _: m.decode(TOKENS, m.cache(2, 7)), "0 of 7 tokens; 8 more"),
-        (lambda m, _: m.decode(TOKENS, m.cache(2, 8), pos=list(range(8))), "positions .*got list"),
     ],
 )
 def test_calls_that_do_not_fit_are_refused(wrong, message, models):

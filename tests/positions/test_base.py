@@ -12,7 +12,7 @@ import attnjax as aj
 from attnjax.positions import program
 from attnjax.positions.base import PositionEncoding, distance, validate_encoding
 from attnjax.positions.compose import joined, parts_of
-from tests.positions.hooks import SIZES, close, head_of, tile
+from tests.positions.hooks import SIZES, close
 
 KEY = jax.random.key(0)
 ALL = {name: make(length=9) if name == "learned" else make() for name, make in aj.ENCODINGS.items()}
@@ -68,26 +68,6 @@ def test_what_init_and_constants_promise(encoding, x64):
 
 
 @EVERY
-def test_the_scores_that_leave_out_logits_are_those_that_say_so(encoding):
-    if not encoding.has("score"):
-        assert not encoding.replaces_logits
-        return
-    one, sizes = tile(np.arange(3), np.arange(3)), aj.Sizes(4, 2, 2, 4)
-    if encoding.whole_table:
-        channels = np.zeros((2, 3, *encoding.features(sizes)))
-        heads = {side: np.stack([getattr(one, side)] * 2) for side in ("logits", "q", "k")}
-        one = one._replace(**heads, q_pos=channels, k_pos=channels)
-
-    def score(params, one, logits):
-        p = aj.resolve(encoding, params, sizes) if encoding.whole_table else head_of(encoding, params, sizes)
-        return encoding.score(p, one._replace(logits=logits))
-
-    params = jax.eval_shape(lambda: encoding.init(KEY, sizes))
-    traced = jax.make_jaxpr(score)(params, one, one.logits).jaxpr
-    assert any(traced.invars[-1] in equation.invars for equation in traced.eqns) != encoding.replaces_logits
-
-
-@EVERY
 def test_of_an_encoder(encoding):
     """ALiBi becomes symmetric and T5Bias bidirectional; what needs a causal mask says why."""
     option = {aj.ALiBi: "symmetric", aj.T5Bias: "bidirectional"}.get(type(encoding))
@@ -109,19 +89,6 @@ def test_parameters_stand_beside_constants_and_replace_those_of_their_names():
     p = aj.resolve(aj.RoPE(), {"gain": np.float32(2.0)}, SIZES)
     assert p["gain"] == 2.0
     np.testing.assert_allclose(p["frequencies"].radians, 10_000.0 ** (-np.arange(4) / 4), rtol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("encoding", "params", "message"),
-    [
-        (aj.ALiBi(), np.ones(4), "ALiBi.*params must be a dict .*, got ndarray"),
-        (aj.ALiBi(), {"slope": np.ones(3)}, r"'slope' must have 4 heads .*, got shape \(3,\)"),
-        (aj.T5Bias(), {"table": np.float32(1)}, r"'table' must have 4 heads .*, got shape \(\)"),
-    ],
-)
-def test_parameters_that_do_not_fit(encoding, params, message):
-    with pytest.raises(ValueError, match=message):
-        aj.resolve(encoding, params, SIZES)
 
 
 # Hyper-parameters ----------------------------------------------------------------------------------------------------
@@ -185,12 +152,6 @@ def test_fields_hold_what_their_annotations_say(record):
 def test_hyper_parameters_that_do_not_go_together(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_slopes_are_as_many_as_heads():
-    for slopes in ((0.5, 0.25), ()):
-        with pytest.raises(ValueError, match=f"got {len(slopes)} slopes for 3 heads"):
-            aj.ALiBi(slopes=slopes).constants(SIZES._replace(heads=3))
 
 
 def test_numbers_of_numpy_are_numbers_and_lists_are_tuples():
@@ -293,10 +254,7 @@ def test_embeddings_take_each_part_in_turn_and_keep_their_type():
     [
         ("sinusoidal", X, np.arange(3), "embed: encoding must be a PositionEncoding .*, got 'sinusoidal'"),
         (aj.Sinusoidal(), X.astype(int), np.arange(3), r"floating numbers x \[B, T, D\], got int"),
-        (aj.Sinusoidal(), X[0], np.arange(3), r"x \[B, T, D\], got float32\[3, 4\]"),
         (aj.Sinusoidal(), X, np.arange(4), r"pos \[T\] or \[B, T\], got .*\[4\]"),
-        (aj.Sinusoidal(), X, [0, 1, 2], r"pos \[T\] or \[B, T\], got .* list"),
-        (aj.Sinusoidal(), X, np.float16([0, 1, 2]), "integers or float32 .*, got float16"),
         *((aj.Sinusoidal(), X, np.array([0.0, 0.0, bad], np.float32), "pos must be finite and fit int32")
           for bad in (3e9, -(2.0**31), np.nan, np.inf)),
         (aj.Sinusoidal(), X, np.array([0, 0, 2**31]), "pos must fit int32 .*, got values 0..2147483648"),

@@ -13,7 +13,6 @@ import attnjax as aj
 from attnjax.positions.projection import HIGHEST, project
 from tests.cases import slow_except
 from tests.positions.hooks import close, drawn, golden, run, self_attention, with_gradients
-from tests.widened import products, widened_products
 
 B, T, D = 2, 8, 6
 SIZES = aj.Sizes(model=D, heads=4, kv_heads=2, head_dim=4)
@@ -170,8 +169,6 @@ def test_refuses_sizes_that_do_not_fit():
 
 # `project`: the bits of a plain product in float32; in 16 bits exact products of rounded operands, and so in its gradient ---
 
-WIDE = aj.Sizes(model=32, heads=4, kv_heads=2, head_dim=8)
-CONTEXTS = ("fox", "cable", "repo", "selective_rope", "path")
 LEFT, RIGHT, DY = (DRAW.normal(size=shape).astype(np.float32) for shape in ((50, 32), (32, 5), (50, 5)))
 
 
@@ -195,18 +192,3 @@ def test_sixteen_bits_round_the_factors_alone(dtype, u):
         error = np.abs(found.astype(np.float64) - left @ right)
         assert np.all(error <= bound)
         assert error.max() > u / 100
-
-
-@pytest.mark.parametrize("name", CONTEXTS)
-def test_content_of_an_encoding_is_not_widened_before_a_product(name):
-    """Positions of 16-bit content come from products of 16 bits, and those of float32 from none."""
-    encoding = aj.ENCODINGS[name]()
-    params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), WIDE))
-    loss = lambda params, x: aj.context_positions(encoding, params, x, np.arange(20), WIDE).sum()
-    program = lambda dtype: jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(
-        params, jax.ShapeDtypeStruct((2, 20, 32), dtype)
-    )
-    narrow = program(jnp.bfloat16)
-    assert widened_products(narrow) == []
-    assert products(narrow)["bfloat16", "bfloat16"] >= 2
-    assert set(products(program(jnp.float32))) == {("float32", "float32")}
