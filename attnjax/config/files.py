@@ -4,7 +4,6 @@ A Python config is code, so a file in a folder of results is never run. JSON is 
 """
 
 import ast
-import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -97,21 +96,15 @@ def shipped() -> pathlib.Path:
 
 
 def opening(path: pathlib.Path) -> tuple[str, dict[str, str]]:
-    """Returns the docstring of a Python config and its VARIANTS, which are read and not run; "" and {} where there is none."""
+    """Returns the docstring of a Python config and its VARIANTS, a literal that is not run; "" and {} where there is none."""
     if path.suffix != ".py":
         return "", {}
     text = read_text(path, SIZE_OF_CODE)
-    try:
-        tree = ast.parse(text, str(path))
-    except SyntaxError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except (RecursionError, MemoryError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as Python: {type(error).__name__} {error}") from None
+    tree = _call(path, lambda: ast.parse(text, str(path)))
     variants = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VARIANTS":
-            with contextlib.suppress(ValueError, TypeError):
-                variants = dict(ast.literal_eval(node.value))
+            variants = _call(path, lambda node=node: dict(ast.literal_eval(node.value)))
     return ast.get_docstring(tree) or "", variants
 
 
@@ -185,10 +178,9 @@ def _load_python(path: pathlib.Path, variant: str) -> ConfigFile:
             raise ValueError(
                 f"{path} lies in a folder of results, {folder}; code found there is not run. Use config.json"
             )
-    text = protocol(path)
+    variant = _chosen(path, opening(path)[1], variant)
     # Unlike an import, this reads no byte code, which may be of an older text of the same second and size.
     module = _call(path, lambda: runpy.run_path(str(path), run_name=f"attnjax_config_{path.stem}"))
-    variant = _chosen(path, module.get("VARIANTS", {}), variant)
     if "get_config" not in module:
         raise ValueError(f"{path} must define get_config(), which returns a ConfigDict or a dict")
     for name in ("get_config", "sweep", "tune", "tuning_seeds"):
@@ -206,13 +198,11 @@ def _load_python(path: pathlib.Path, variant: str) -> ConfigFile:
     config = _call(path, lambda: called("get_config"))
     if not (is_config_dict(config) and derives(config)):
         config = plain(config)
-    return ConfigFile(path, config, text, variant, listed("sweep"), listed("tune"), listed("tuning_seeds"))
+    return ConfigFile(path, config, protocol(path), variant, listed("sweep"), listed("tune"), listed("tuning_seeds"))
 
 
-def _chosen(path: pathlib.Path, variants: Any, word: str) -> str:
+def _chosen(path: pathlib.Path, variants: dict[str, str], word: str) -> str:
     """The variant of a config that a word names; without a word the first, "" where there are none."""
-    if not isinstance(variants, dict):
-        raise ValueError(f"{path}: VARIANTS must be a table from names to what they are, got {shown(variants)}")
     if not word:
         return next(iter(variants), "")
     if word not in variants:

@@ -65,8 +65,25 @@ def coerce(kind: Any, value: Any, path: str) -> Any:
     """
     value = unwrap(value)
     for one in alternatives(kind):
-        if _takes(one, value):
-            return _made(one, value, path)
+        base, limits = typing.get_args(one) if typing.get_origin(one) is Annotated else (one, Range())
+        arguments = typing.get_args(base)
+        if base is int or base is float:
+            if _is_number(base, value) and limits.holds(value):
+                # Adding 0.0 makes -0.0 the same setting as 0.0.
+                return float(value) + 0.0 if base is float else value
+        elif typing.get_origin(base) is Literal:
+            if isinstance(value, str) and value in arguments:
+                return value
+        elif typing.get_origin(base) is tuple:
+            if isinstance(value, list | tuple) and (arguments[-1] is ... or len(value) == len(arguments)):
+                kinds = arguments[:1] * len(value) if arguments[-1] is ... else arguments
+                return tuple(coerce(kinds[i], entry, f"{path}[{i}]") for i, entry in enumerate(value))
+        elif is_named(base) and isinstance(value, str):
+            return base(value)
+        elif _is_table(base) and isinstance(value, Mapping):
+            return Options(value, path=path) if base is Options else build(base, value, path)
+        elif base is Any or not isinstance(base, type) or isinstance(value, base):
+            return value
     words = [word for one in alternatives(kind) for word in typing.get_args(one) if isinstance(word, str)]
     hint = nearest(value, words) if isinstance(value, str) else ""
     raise ValueError(f"{path} must be {describe(kind)}, got {shown(value)}{hint}")
@@ -129,38 +146,15 @@ def check_order(low_name: str, low: int, high_name: str, high: int) -> None:
         raise ValueError(f"{low_name}={low} must not be above {high_name}={high}")
 
 
-def _takes(kind: Any, value: Any) -> bool:
-    """Whether a value is of a kind that is no union, its entries aside."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Annotated:
-        return _takes(arguments[0], value) and arguments[1].holds(value)
-    if origin is Literal:
-        return isinstance(value, str) and value in arguments
-    if origin is tuple:
-        return isinstance(value, list | tuple) and (arguments[-1] is ... or len(value) == len(arguments))
-    if _is_table(kind):
-        return isinstance(value, Mapping | kind) or (hasattr(kind, "from_name") and isinstance(value, str))
-    if kind is Any or not isinstance(kind, type):
-        return True
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+def is_named(kind: Any) -> bool:
+    """Returns whether a kind is a table that a config may give by its name alone: its class says `by_name = True`."""
+    return getattr(kind, "by_name", False)
 
 
-def _made(kind: Any, value: Any, path: str) -> Any:
-    """Returns the value that a kind takes in the form that a field holds."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Annotated:
-        return _made(arguments[0], value, path)
-    if origin is tuple:
-        kinds = arguments if arguments[-1] is not ... else arguments[:1] * len(value)
-        return tuple(coerce(kinds[i], one, f"{path}[{i}]") for i, one in enumerate(value))
-    if kind is Options:
-        return Options(value, path=path)
-    if dataclasses.is_dataclass(kind) and isinstance(value, str | Mapping):
-        return kind.from_name(value) if isinstance(value, str) else build(kind, value, path)
-    # Adding 0.0 makes -0.0 the same setting as 0.0.
-    return float(value) + 0.0 if kind is float else value
+def _is_number(kind: type, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | kind):
+        return False
+    return kind is int or abs(value) <= sys.float_info.max
 
 
 def _is_table(kind: Any) -> bool:
@@ -168,7 +162,7 @@ def _is_table(kind: Any) -> bool:
 
 
 DEEPEST = 4
-LARGEST_OPTION = 2**63
+"""A record of somebody else that is nested more deeply would end in a RecursionError later, far from its name."""
 
 
 class Options(Mapping[str, Any]):
@@ -178,8 +172,8 @@ class Options(Mapping[str, Any]):
     names that are no Python identifiers.
 
     Example:
-      >>> Options({"theta": 500.0, "layout": "half"}).to_dict()
-      {'layout': 'half', 'theta': 500.0}
+      >>> Options({"theta": 500.0, "layout": "half"})
+      Options({'layout': 'half', 'theta': 500.0})
     """
 
     __slots__ = ("_values",)
@@ -204,11 +198,7 @@ class Options(Mapping[str, Any]):
         return hash(tuple(self._values.items()))
 
     def __repr__(self) -> str:
-        return f"Options({self.to_dict()})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns a plain dict with lists instead of tuples, as JSON has them."""
-        return {name: _jsonable(value) for name, value in self._values.items()}
+        return f"Options({self._values})"
 
 
 def unwrap(value: Any) -> Any:
@@ -218,8 +208,6 @@ def unwrap(value: Any) -> Any:
 
 def shown(value: Any) -> str:
     """Returns a value for an error message: short, whatever it is."""
-    if isinstance(value, int) and abs(value) >= LARGEST_OPTION:
-        return "a number of more than 63 bits"
     if isinstance(value, str | int | float | bool | None):
         text = repr(value)
         return text if len(text) <= 100 else text[:100] + "..."
@@ -228,21 +216,15 @@ def shown(value: Any) -> str:
 
 def _option(value: Any, path: str, depth: int) -> Any:
     value = unwrap(value)
-    if isinstance(value, Mapping | list | tuple):
-        if depth == 0:
-            raise ValueError(f"{path} is nested more than {DEEPEST} deep")
-        if isinstance(value, Mapping):
-            return Options(value, path=path, depth=depth - 1)
+    if isinstance(value, Mapping | list | tuple) and depth == 0:
+        raise ValueError(f"{path} is nested more than {DEEPEST} deep")
+    if isinstance(value, Mapping):
+        return Options(value, path=path, depth=depth - 1)
+    if isinstance(value, list | tuple):
         return tuple(_option(one, f"{path}[{i}]", depth - 1) for i, one in enumerate(value))
-    if isinstance(value, bool | str | None) or (isinstance(value, int) and abs(value) < LARGEST_OPTION):
+    if isinstance(value, bool | str | int | None):
         return value
     if isinstance(value, float) and math.isfinite(value):
         # Adding 0.0 makes -0.0 the same setting as 0.0.
         return value + 0.0
     raise ValueError(f"{path} must be a finite number, a text, true, false or none, got {shown(value)}")
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Options):
-        return value.to_dict()
-    return [_jsonable(one) for one in value] if isinstance(value, tuple) else value

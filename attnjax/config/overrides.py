@@ -15,7 +15,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from attnjax.config.kinds import Options, alternatives, coerce, key_of, shown
+from attnjax.config.kinds import Options, alternatives, coerce, is_named, key_of, shown
 from attnjax.config.names import nearest
 from attnjax.config.parse import is_config_dict, plain
 from attnjax.config.schema import RunConfig
@@ -95,7 +95,7 @@ def read_value(text: str, kind: Any) -> Any:
     for word, value in WORDS:
         if text.lower() == word and (kind is Any or type(value) in kinds):
             return value
-    texts = (one is str or hasattr(one, "from_name") or typing.get_origin(one) is Literal for one in kinds)
+    texts = (one is str or is_named(one) or typing.get_origin(one) is Literal for one in kinds)
     if any(texts) and text[:1] not in ("'", '"', "[", "(", "{"):
         return text
     value = _literal(text)
@@ -133,19 +133,20 @@ def keys(kind: Any = RunConfig, prefix: str = "") -> Iterator[str]:
 
 
 def nearest_key(key: str) -> str:
-    """Returns a hint: keys of the same table that contain the word; else one of the same word, or one that is like it.
+    """Returns a hint: keys of the same table that contain the word; else one whose last word is like it.
 
     Example:
       >>> nearest_key("train.lr"), nearest_key("learning_rate")
       (" (did you mean 'train.learning_rate'?)", " (did you mean 'train.learning_rate'?)")
     """
     table, _, last = key.rpartition(".")
-    words = {one: one.rpartition(".")[2] for one in keys()}
-    same = [one for one in words if one.rpartition(".")[0] == table]
-    found = [one for one in same if table and last in words[one].split("_")]
-    for candidates in ([one for one in words if words[one] == last], same, words):
-        hint = nearest(last, [words[one] for one in candidates])
-        found = found or [one for one in candidates if repr(words[one]) in hint][:1]
+    same = [one for one in keys() if one.rpartition(".")[0] == table]
+    found = [one for one in same if table and last in one.rpartition(".")[2].split("_")]
+    if not found:
+        # A word that several tables have is that of the same table.
+        words = {one.rpartition(".")[2]: one for one in [*keys(), *same]}
+        hint = nearest(last, words)
+        found = [one for word, one in words.items() if repr(word) in hint]
     return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
 
 

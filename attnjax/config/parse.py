@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from attnjax.config.kinds import Count, Options, build, coerce, key_of, shown
+from attnjax.config.kinds import Count, build, coerce, key_of, shown
 from attnjax.config.schema import SCHEMA, EncodingConfig, ModelConfig, RunConfig
 
 SEEDS = ("seed", "data_seed")
@@ -163,8 +163,6 @@ def _digest(text: str) -> str:
 def _plain(value: Any, whole: bool = True) -> Any:
     if is_config_dict(value):
         value = values_of(value)
-    if isinstance(value, Options):
-        return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_dict(value, whole=whole)
     if isinstance(value, Mapping):

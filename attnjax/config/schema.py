@@ -6,7 +6,7 @@ that is younger than stored runs has the metadata "added": at its default it is 
 """
 
 import dataclasses
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
 from attnjax.config.architecture import ADDED, TransformerOptions
 from attnjax.config.kinds import (
@@ -73,15 +73,11 @@ class EncodingConfig:
 
     name: str = "rope"
     options: Options = Options()
+    by_name: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         settle(self, "model.encoding")
         check_name("model.encoding.name", self.name, ENCODING_NAMES, outside=True)
-
-    @classmethod
-    def from_name(cls, name: str) -> Self:
-        """The encoding with its default options: a config may give the name alone."""
-        return cls(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,15 +185,11 @@ class OptimizerConfig:
     name: str = "adamw"
     options: Options = Options()
     accumulate: Count = 1
+    by_name: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         settle(self, "optimizer")
         check_name("optimizer.name", self.name, OPTIMIZERS, outside=True)
-
-    @classmethod
-    def from_name(cls, name: str) -> Self:
-        """The optimizer with the default options of its function: a config may give the name alone."""
-        return cls(name)
 
 
 @dataclasses.dataclass(frozen=True)
