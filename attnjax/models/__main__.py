@@ -77,10 +77,7 @@ def _run(chosen: argparse.Namespace) -> None:
 
 
 def _ids(text: str) -> list[int]:
-    words = text.replace(",", " ").split()
-    if wrong := [word for word in words if not (word.isascii() and word.isdecimal() and len(word) < 10)]:
-        raise ValueError(f"with --ids a prompt must be token ids such as '464 3290', got {wrong[0][:40]!r}")
-    return [int(word) for word in words]
+    return [int(word) for word in text.replace(",", " ").split()]
 
 
 def printable(text: str) -> str:

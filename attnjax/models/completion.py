@@ -217,9 +217,8 @@ def start(
 ) -> list[Continuation]:
     """Returns a text that has not grown yet for each prompt. Raises ValueError for a stop string that is empty."""
     prompts, stops = ([one] if isinstance(one, str) else list(one) for one in (prompts, stop_strings))
-    for one in stops:
-        if not isinstance(one, str) or not one:
-            raise ModelError(f"a stop string must be a text with at least one character, got {one!r}")
+    if "" in stops:
+        raise ModelError("a stop string must have at least one character, got ''")
     target = isinstance(loaded.model, Decoder)
     return [Continuation(tokenizer, tokenizer.encode(one, continued=target), stops, target) for one in prompts]
 
@@ -240,7 +239,7 @@ def pieces(
         **_inputs(loaded, [row.prompt for row in rows]),
     )
     for part in parts:
-        found = [_until(new, ends, len(row.tokens)) for row, new in zip(rows, part.tolist(), strict=True)]
+        found = [_until(new, ends) for new in part.tolist()]
         yield [row.add(new, last=len(new) < part.shape[1]) for row, new in zip(rows, found, strict=True)]
     yield [row.finish() for row in rows]
 
@@ -288,7 +287,7 @@ def _padded(prompts: Sequence[Sequence[int]], vocab: int) -> tuple[np.ndarray, n
         raise ModelError("there must be at least one prompt, got none")
     for number, prompt in enumerate(prompts, 1):
         if len(prompt) == 0:
-            raise ModelError("the prompt has no tokens" if len(prompts) == 1 else f"prompt {number} has no tokens")
+            raise ModelError(f"prompt {number} has no tokens")
         for token in prompt:
             if not 0 <= token < vocab:
                 raise ModelError(f"token {token!r:.100} is not in the model's vocabulary, 0..{vocab - 1}")
@@ -306,15 +305,9 @@ def _keys_and_rule(drawing: Mapping[str, Any], rows: int) -> tuple[jax.Array | N
     return jnp.stack([jax.random.key((seed + row) % SEEDS) for row in range(rows)]) if rows else None, rule
 
 
-def _until(tokens: Sequence[int], stops: Sequence[int], before: int = 0) -> list[int]:
-    """Returns the tokens before the first end token.
-
-    Raises:
-      ModelError: -1, which marks logits that are NaN; it says after how many tokens, with the `before` that came earlier.
-    """
+def _until(tokens: Sequence[int], stops: Sequence[int]) -> list[int]:
+    """Returns the tokens before the first end token. Raises ModelError for -1, which marks logits that are NaN."""
     found = list(tokens[: next((i for i, token in enumerate(tokens) if token in stops), len(tokens))])
     if any(token < 0 for token in found):
-        raise ModelError(
-            f"logits are NaN after {before + found.index(-1)} tokens; a wider dtype, such as float32, may help"
-        )
+        raise ModelError("logits are NaN; a wider dtype, such as float32, may help")
     return found

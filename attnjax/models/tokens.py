@@ -38,27 +38,20 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self.before, self.after = list(before), list(after)
 
-    @property
-    def size(self) -> int:
-        """The number of tokens, added ones included."""
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
-
-    def encode(self, text: str, *, specials: bool = True, continued: bool = False) -> list[int]:
-        """Returns token ids; with `specials` also those before and behind a text that does not begin or end with them.
+    def encode(self, text: str, *, continued: bool = False) -> list[int]:
+        """Returns token ids, with the special tokens before and behind a text that does not begin or end with them.
 
         `continued` says that the text goes on: nothing is put behind it, because a model that has read its end token says
         something new.
         """
         ids = list(self._tokenizer.encode(text, add_special_tokens=False).ids)
-        before = self.before if specials and ids[:1] != self.before[:1] else []
-        after = self.after if specials and not continued and ids[-1:] != self.after[-1:] else []
+        before = self.before if ids[:1] != self.before[:1] else []
+        after = self.after if not continued and ids[-1:] != self.after[-1:] else []
         return [*before, *ids, *after]
 
-    def decode(self, tokens: Sequence[int], *, specials: bool = False) -> str:
-        """Returns text, without special tokens unless `specials`. Raises ValueError for negative ids."""
-        if any(token < 0 for token in tokens):
-            raise ValueError(f"a token must be at least 0, got {min(tokens)}")
-        return self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=not specials)
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Returns text, without special tokens."""
+        return self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=True)
 
     def settled(self, tokens: Sequence[int]) -> str:
         """Returns the beginning of `decode(tokens)` that stays whatever tokens follow.
