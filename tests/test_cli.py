@@ -108,12 +108,6 @@ def test_lists(capsys):
     assert "pair k turned by pos * theta_k" in rope
 
 
-@pytest.mark.slow
-def test_a_task_is_counted(capsys):
-    assert main(["list", "tasks", "even_pairs"]) == 0
-    assert "| 1 | 2 | 2 | 0.5 | 0.5 |" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("command", "named"),
     [

@@ -214,21 +214,3 @@ def test_a_failed_candidate_is_no_failure_of_the_sweep_and_a_choice_stands(capsy
     capsys.readouterr()
     assert main([*FAKE, "--retry-failed"]) == 0
     assert "model.encoding=rope chose with 2 failed tuning runs" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words", "named"),
-    [
-        ("Which", "What", ["train.learning_rate=1"], ["train.learning_rate", "command line", "tune()"]),
-        ("[10, 20]", "[10, 21]", [], ["task.length_max=20", "evaluate.validation_lengths", "21"]),
-        ("[1e-3, 3e-3, 1e-2]", "[1e-3, -1.0]", [], ["candidate 1 of tune()", "train.learning_rate"]),
-        ("def tune():", "def tuning_seeds():\n    return [1]\n\n\ndef tune():", [], ["seed 1 "]),
-    ],
-)
-def test_what_cannot_be_tuned_is_one_sentence(folder, capsys, old, new, words, named):
-    change(old, new)
-    assert main([*FAKE, *words]) == 2
-    told = capsys.readouterr().err
-    assert all(part in told for part in named)
-    assert told.count("\n") == 1
-    assert not (folder / "out").exists()

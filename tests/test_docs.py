@@ -22,7 +22,7 @@ from flax import nnx
 
 import attnjax as aj
 from attnjax import models
-from attnjax.cli import main, parsed
+from attnjax.cli import parsed
 from attnjax.cli.parser import parser
 from attnjax.cli.planning import planned
 from attnjax.config import defaults
@@ -199,15 +199,6 @@ def test_heads_of_a_trained_model_are_measured(capsys):
     *_, code = blocks("docs/experiments.md")
     found = run(code)
     assert found["load"](folder).weights(found["tokens"]).shape == found["weights"].shape == (1, 1, 2, 19, 19)
-
-
-@pytest.mark.slow
-def test_a_run_of_the_main_job_is_explored_as_the_first_page_says():
-    (line,) = re.findall(r"^(attnjax explore .*)$", PAGES["README.md"], re.MULTILINE)
-    _, command, address = line.split()
-    trained("rope_vs_sinusoidal", address, "evaluate.lengths=16,24", "evaluate.bucket_sizes=64,128")
-    assert main([command, address]) == 0
-    assert "rope" in Path("explore.html").read_text(encoding="utf-8")
 
 
 # Scripts of the first page -------------------------------------------------------------------------------------------------

@@ -41,21 +41,6 @@ def test_a_link_that_leads_nowhere_is_an_error(repository, target):
         pages.relinked(repository, page)
 
 
-@pytest.mark.parametrize(
-    ("text", "asked"),
-    [
-        ('<script async src="https://a.org/x">', ["https://a.org/x"]),
-        ('<link rel="stylesheet" href="https://a.org/x">', ["https://a.org/x"]),
-        ("<img alt='' src='https://a.org/x'>", ["https://a.org/x"]),
-        ("<style>@import 'https://a.org/x'; </style>", ["https://a.org/x"]),
-        ("<style>p {background: url(https://a.org/x)}</style>", ["https://a.org/x"]),
-        ('<link rel="canonical" href="https://a.org/x">', []),
-    ],
-)
-def test_what_a_browser_would_ask_for_is_found(text, asked):
-    assert pages.requests(text) == asked
-
-
 def test_every_study_and_page_is_in_the_navigation():
     listed = set(re.findall(r'= "([\w/]+\.md)"', (ROOT / "docs/zensical.toml").read_text(encoding="utf-8")))
     there = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").glob("*/README.md")]

@@ -262,17 +262,6 @@ def test_streamed_text_is_that_of_the_tokens(speaker, said):
             list(stream(*speaker, **{"prompt": "a", "tokens": 3, **wrong}))
 
 
-@pytest.mark.slow
-def test_texts_of_a_batch_are_those_of_the_tokens(speaker):
-    loaded, tokenizer = speaker
-    prompts = [START, "a", "Once upon a time, the"]
-    ids = [tokenizer.encode(prompt) for prompt in prompts]
-    expected = [tokenizer.decode([*a, *b]) for a, b in zip(ids, complete_batch(loaded, ids, 21, **RULE))]
-    found = complete_texts(loaded, tokenizer, prompts, 21, **RULE)
-    assert [a + b for a, b in zip(prompts, found)] == expected
-    assert len({*found}) == 3
-
-
 def test_a_string_is_one_prompt_and_one_stop_string(speaker, said):
     stop = said[2:4]
     assert complete_texts(*speaker, START, 21, **RULE, stop_strings=stop) == [said[: said.find(stop)]]

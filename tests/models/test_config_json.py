@@ -5,7 +5,6 @@ import pathlib
 
 import pytest
 
-from attnjax.evaluation.extension import extended_config
 from attnjax.models import MODELS, Loaded, with_fields
 from attnjax.models.saving import described
 from attnjax.positions import (
@@ -116,19 +115,6 @@ def test_smollm3_has_no_encoding_in_every_fourth_layer():
     assert spec("smollm3", no_rope_layers=[0, 1]).config.encoding == (NoPE(), turning)
     window = {"sliding_window": 4, "use_sliding_window": True}
     assert spec("smollm3", **window, no_rope_layers=[0, 1]).config.windows == (3, None)
-
-
-def test_windows_and_layers_without_rope_stay_where_a_model_is_extended():
-    changed = lambda model_type, method, **fields: extended_config(
-        spec(model_type, **fields).config, method, trained=16, factor=4.0
-    )
-    for method in ("streaming_llm", "rerope"):
-        assert changed("mistral", method, sliding_window=7).layer_windows == (6, 6)
-    window = {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}
-    assert changed("qwen2", "lm_infinite", **window).layer_windows == ((15, 0), 5)
-    assert changed("llama", "streaming_llm").layer_windows == ((11, 0),) * 2
-    encodings = changed("smollm3", "rerope", no_rope_layers=[1, 0]).encoding
-    assert (encodings[0].theta, encodings[1]) == (2_000_000.0, NoPE())
 
 
 def test_the_first_t5_scales_its_logits():

@@ -107,17 +107,10 @@ def test_the_mean_of_differences_is_that_of_scipy():
     assert (failed.value, failed.kind) == (np.inf, "none")
 
 
-PARTS = [(0.05, 0.6, 0.1), (0.0, 0.6, 0.1), (0.3, 0.6, 0.1), (0.01, 0.6, 0.3), (0.02, 0.6, 1.0), (0.02, 2.0, 0.5)]
-
-
-@pytest.mark.parametrize(
-    ("parts", "examples", "samples"),
-    [(PARTS[0], 64, 1_000), (PARTS[2], 64, 1_000)]
-    + [pytest.param(parts, 512, 2_000, marks=pytest.mark.slow) for parts in PARTS],
-)
-@pytest.mark.parametrize("runs", [6, pytest.param(10, marks=pytest.mark.slow)])
-def test_the_mean_over_runs_and_examples_is_covered(runs: int, parts, examples: int, samples: int):
+@pytest.mark.parametrize("parts", [(0.05, 0.6, 0.1), (0.3, 0.6, 0.1)])
+def test_the_mean_over_runs_and_examples_is_covered(parts):
     """Parts of runs, examples (skewed) and the rest; 1,000 samples put three standard errors at 2 %."""
+    runs, examples, samples = 6, 64, 1_000
     generator = np.random.default_rng([runs, examples])
     covered = 0
     for _ in range(samples):
@@ -130,23 +123,17 @@ def test_the_mean_over_runs_and_examples_is_covered(runs: int, parts, examples: 
     assert 0.93 <= covered / samples <= 0.97
 
 
-@pytest.mark.parametrize(
-    ("documents", "unequal", "samples"),
-    [
-        (30, True, 600),
-        *(pytest.param(*one, 1_500, marks=pytest.mark.slow) for one in ((8, True), (30, False), (100, True))),
-    ],
-)
+@pytest.mark.parametrize(("documents", "samples"), [(30, 600), pytest.param(8, 1_500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("parts", [(0.14, 0.55, 0.3), (0.5, 0.55, 0.3), (0.0, 0.55, 0.1), (1.0, 0.0, 0.0)])
-def test_the_mean_over_runs_and_documents_is_covered(parts, documents: int, unequal: bool, samples: int):
-    """256 windows, cut from documents of equal or very unequal size, that differ: in general, and for each run in its way.
+def test_the_mean_over_runs_and_documents_is_covered(parts, documents: int, samples: int):
+    """256 windows, cut from documents of very unequal size, that differ: in general, and for each run in its way.
 
     600 samples put three standard errors at 2.7 %. Taking windows for examples covers in 35 to 90 % where documents differ.
     """
     generator = np.random.default_rng([documents, samples])
     covered = naive = 0
     for _ in range(samples):
-        share = generator.lognormal(0, 1, documents) if unequal else np.ones(documents)
+        share = generator.lognormal(0, 1, documents)
         place = generator.choice(documents, 256, p=share / share.sum())
         scores = parts[0] * generator.normal(size=(6, 1)) + parts[1] * generator.normal(size=documents)[place]
         scores = scores + parts[2] * generator.normal(size=(6, documents))[:, place]
@@ -214,18 +201,3 @@ def test_no_interval_over_examples_where_it_cannot_hold():
         equal = intervals.of_runs_and_examples(np.full((10, 512), score))
         assert equal is not None
         assert (equal.kind, intervals.of_mean(np.full(10, score)).kind) == ("none", "none")
-
-
-@pytest.mark.parametrize(
-    ("counts", "words"),
-    [
-        ([3, 3], "range of 3 runs"),
-        ([2, 5], "range of 2 to 5 runs"),
-        ([6], "95 % interval of 6 runs"),
-        ([1, 3, 6, 9], "range of 3 runs, 95 % interval of 6 to 9 runs"),
-        ([1], "one run, without an interval"),
-        ([], "one run, without an interval"),
-    ],
-)
-def test_captions_come_from_the_numbers_of_runs(counts: list[int], words: str):
-    assert intervals.caption(counts) == words

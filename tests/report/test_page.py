@@ -12,12 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from attnjax.records.packed import pack
-from attnjax.records.stored import read
 from attnjax.records.values import printable
 from attnjax.report import answer, build
-from attnjax.report.formatting import csv_table
-from attnjax.report.tables import summarise
 from attnjax.sweep.choices import Choice, Choices, Trial, keep
 from tests.browser import BROWSER, Parsed, visit
 from tests.report.payloads import PAYLOADS
@@ -190,13 +186,6 @@ def test_the_answer_for_the_terminal_has_at_most_eight_variants(sweep: Path, tmp
     write_sweep(tmp_path, ("text",), names, 1)
     found = answer(tmp_path).splitlines()
     assert found[10] == "and 2 more"
-
-
-def test_a_packed_folder_has_the_same_numbers(sweep: Path, built: dict[str, bytes], tmp_path: Path):
-    pack(sweep, tmp_path / "packed")
-    summary = summarise(read(tmp_path / "packed"))
-    for name in TABLES:
-        assert csv_table(getattr(summary, name.removesuffix(".csv"))).encode() == built[name], name
 
 
 def test_a_report_inside_the_sweep_does_not_report_itself(tmp_path: Path):

@@ -11,7 +11,7 @@ import pytest
 from attnjax.records.stored import read
 from attnjax.report.metrics import metric
 from attnjax.report.notes import notes
-from attnjax.report.scores import length_factor, metric_of
+from attnjax.report.scores import length_factor
 from attnjax.report.tables import Summary, summarise
 from tests.report.synthetic import canonical, config, lines, run_id, write_run, write_spec, write_sweep
 
@@ -244,16 +244,3 @@ def test_the_length_factor_is_in_the_answer(make_of):
     curves = [{20: 1.0, 40: 0.95, 80: 0.2}, {20: 1.0, 40: 0.5, 80: 0.2}, {20: 1.0, 40: 0.9, 80: 0.9}]
     row = first(make_of(*[("rope", "done", values) for values in curves]))
     assert (row.factor, row.factor_low, row.factor_high, row.factor_kind) == (2.0, 1.0, 4.0, "range")
-
-
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        (("token_accuracy", "loss", "exact_match"), "exact_match"),
-        (("loss_sliding", "loss_nonoverlapping"), "loss_sliding"),
-        (("token_accuracy",), None),
-    ],
-)
-def test_the_metric_of_the_length_factor_is_fixed_by_the_task(keys: tuple[str, ...], expected: str | None):
-    found = metric_of([metric(key) for key in keys])
-    assert (found and found.key) == expected
