@@ -10,13 +10,11 @@ import pytest
 
 from attnjax.config import cell_id, load, override, parse, to_dict
 from attnjax.config.files import opening
-from attnjax.sweep import plan, population_key
-from attnjax.sweep.tuning import tuning
+from attnjax.sweep import population_key
 from attnjax.tasks import task
 from attnjax.tasks.copying import published_symbols
 from attnjax.train import describe
 from experiments.published.analysis import published
-from tests.cases import slow_except
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "configs").glob("*.py"))
@@ -149,25 +147,6 @@ def test_the_sweep_of_kazemnejad():
     found.loader.exec_module(module)
     for names in (module.COPIES, module.REVERSALS):
         assert {name: module.SYMBOLS.get(name, 100) for name in names} == {n: published_symbols(n) for n in names}
-
-
-TUNED = [
-    ("kazemnejad:cpu", 4 * 5 * 6, 4 * 5, 20 * 3),
-    ("kazemnejad:wide", 2 * 5 * 6, 2 * 5, 10 * 4),
-    ("kazemnejad:whole", 2 * 6, 2, 2 * 3),
-    ("press:cpu", 4 * 6, 4, 4 * 3 * 2),
-]
-
-
-@pytest.mark.parametrize(("name", "runs", "families", "tuned"), slow_except(TUNED, *TUNED[2:]))
-def test_sweeps_beside_published_numbers_tune_all_encodings_alike(name, runs, families, tuned):
-    """As many runs as the docstring says, and the same candidates on the same seeds, none of them one of the sweep."""
-    loaded = load(name)
-    planned = plan(loaded.config, loaded.sweep())
-    assert len(planned) == runs
-    found = tuning(loaded.config, planned, loaded.tune(), loaded.tuning_seeds())
-    assert (len(found.families), len(found.runs)) == (families, tuned)
-    assert {run.config.seed for run in planned} == set(range(6))
 
 
 # Beside the published numbers

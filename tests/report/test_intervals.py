@@ -148,22 +148,6 @@ def test_the_mean_over_runs_and_documents_is_covered(parts, documents: int, samp
         assert naive / samples < 0.92
 
 
-def test_documents_of_equal_size_are_examples():
-    """The mean of each document in place of its windows: the same interval to rounding."""
-    table = np.random.default_rng(0).normal(size=(7, 60)) + np.repeat(np.random.default_rng(1).normal(size=12), 5)
-    one = intervals.of_runs_and_examples(table, np.repeat(np.arange(12.0), 5))
-    two = intervals.of_runs_and_examples(table.reshape(7, 12, 5).mean(2))
-    assert one is not None
-    assert two is not None
-    np.testing.assert_allclose([one.low, one.high], [two.low, two.high], rtol=1e-12)
-    each = intervals.of_runs_and_examples(table, np.arange(60.0))
-    plain = intervals.of_runs_and_examples(table)
-    assert each is not None
-    assert plain is not None
-    np.testing.assert_allclose([each.low, each.high], [plain.low, plain.high], rtol=1e-12)
-    assert intervals.of_runs_and_examples(table, np.repeat(np.arange(5.0), 12)) is None
-
-
 def test_the_correction_for_few_unequal_documents_by_simulation():
     """One document has half of the windows: the variance is unbiased, and has the degrees of freedom of its chi-squared."""
     shares = np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])

@@ -201,7 +201,6 @@ def test_a_report_inside_the_sweep_does_not_report_itself(tmp_path: Path):
 @pytest.mark.parametrize(
     ("folder", "out", "message"),
     [
-        ("empty", "out", "holds no run to report"),
         ("one", "one", "among its records"),
         ("one", "file", "cannot be written to"),
         ("one", None, "cannot be written to .*report is a link"),
@@ -210,7 +209,6 @@ def test_a_report_inside_the_sweep_does_not_report_itself(tmp_path: Path):
 def test_what_cannot_be_reported_is_a_clear_error_and_writes_nothing(
     tmp_path: Path, folder: str, out: str | None, message: str
 ):
-    (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
     one_run(tmp_path / "one")
     (tmp_path / "one" / "report").symlink_to(tmp_path / "victim")
