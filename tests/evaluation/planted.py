@@ -1,21 +1,10 @@
-"""Models that are planted, not trained: they read the task off its input, all of it or the last tokens only.
-
-`Reader(window)` is a subject of texts for the six tasks of RULER. `planted(predict)` makes a `Model`, which the evaluation of
-runs takes for a trained one, of a function of a row of tokens and a place: the next token, from those up to there.
-"""
+"""A model that is planted, not trained: `Reader(window)` reads the six tasks of RULER off the last bytes of a text."""
 
 import re
 from collections import Counter
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from attnjax.config import ModelConfig
-from attnjax.train.model import Model, transformer_config
-
-SURE = 20.0
-"""The logit of the token that a planted model predicts; those of the others are 0."""
 WHOLE = 10**6
 """A window that holds everything."""
 
@@ -106,30 +95,3 @@ class Reader:
         assert all(len(prompt) <= size for prompt in prompts)
         told = [f" {' '.join(self.answers(bytes(prompt).decode())) or '?'}".encode() for prompt in prompts]
         return np.array([np.frombuffer(one[:steps].ljust(steps), np.uint8) for one in told])
-
-
-def planted(predict, vocab):
-    """The model that gives `SURE` to predict(tokens, t), from the tokens 0 .. t, and 0 to all others."""
-
-    def rows(tokens):
-        return np.array([[predict(row[: t + 1], t) for t in range(len(row))] for row in tokens.tolist()], np.int32)
-
-    def apply(params, batch, key=None, numbers=None, query_indices=None, axis_name=None, index=None):
-        assert query_indices is None, "tasks of next tokens score all places"
-        assert (axis_name, index) == (None, None), "tokens are on one device"
-        shape = jax.ShapeDtypeStruct(batch.tokens.shape, jnp.int32)
-        found = jax.pure_callback(lambda tokens: rows(np.asarray(tokens)), shape, batch.tokens)
-        return SURE * jax.nn.one_hot(found, vocab, dtype=jnp.float32)
-
-    config = transformer_config(ModelConfig(), vocab)
-    return Model(lambda key: {"nothing": jnp.zeros(())}, apply, lambda params: None, config)
-
-
-def recalled(window):
-    """MQAR: the token after the first occurrence of the token at t among the `window` tokens before it."""
-
-    def predict(x, t):
-        found = [s for s in range(max(0, t - window), t - 1) if x[s] == x[t]]
-        return x[found[0] + 1] if found else 0
-
-    return predict

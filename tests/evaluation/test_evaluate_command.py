@@ -10,7 +10,7 @@ from flax import nnx
 
 from attnjax.cli import main
 from attnjax.config import parse
-from attnjax.evaluation import loaded_model, suite
+from attnjax.evaluation import loaded_model
 from attnjax.models import MODELS, Loaded, save
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
@@ -49,26 +49,6 @@ def measured(here, *arguments):
     assert main(["evaluate", *map(str, arguments), "--out", "out"]) == 0
     assert {path.name for path in (here / "out").iterdir()} == {"table.md", "scores.json"}
     return json.loads((here / "out/scores.json").read_text())
-
-
-@pytest.mark.slow
-def test_a_run_on_text(here, parameters, capsys):
-    folder = stored(here, parse({**FIELDS, **TEXT}), parameters)
-    tasks = ["--tasks", "niah_single_1,fwe", "--lengths", "512,640", "--samples", "2"]
-    rows = measured(here, folder, *tasks, "--perplexity", "text")
-    printed = capsys.readouterr().out
-    assert printed.startswith((here / "out/table.md").read_text().rstrip())
-    assert "| task | metric | 512 | 640 |" in printed
-    assert "| Frequent words | ranking, % | - | - |" in printed
-    assert "fwe has 736 tokens" in printed
-    needle = next(row for row in rows if row.get("task") == "niah_single_1" and row["length"] == 512)
-    assert needle["generation"] == 0
-    assert needle["ranking"] in (0, 50, 100)
-    # The last 5 % of 50,000 bytes, but for the first of them.
-    text = [(row["length"], row["tokens"], row["bytes"], row["stride"]) for row in rows if "ppl" in row]
-    assert text == [(512, 2499, 2499, 256), (640, 2499, 2499, 320)]
-    assert "Perplexity of text under" in printed
-    assert "its test split" in printed
 
 
 def test_perplexity_is_that_of_the_whole_file(here, parameters, capsys):
@@ -123,7 +103,6 @@ def test_published_weights_and_a_length_that_they_cannot_read(here, published, c
     assert short["ppl"] != each["ppl"]
 
 
-@pytest.mark.slow
 def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, capsys):
     config = parse({**FIELDS, **MQAR})
     state = started(config)
@@ -191,23 +170,3 @@ def test_mistakes_about_a_run(here, parameters, capsys):
     for option in ("--tasks fwe", "--seed 4"):
         assert re.search(f"{option.split()[0]} is for models that read text", told(own, option, capsys))
     assert re.search("mqar.* 8 or more.*7", told(own, "--lengths 7", capsys))
-
-
-def test_the_table_of_tasks_by_hand():
-    rows = [
-        {"task": "vt", "length": 512, "samples": 2, "generation": 100.0, "ranking": 50.0},
-        {"task": "vt", "length": 1024, "samples": 2, "generation": 80.0, "ranking": 100.0},
-        {"task": "fwe", "length": 512, "samples": 2, "generation": 80.0, "ranking": 60.0},
-        {"task": "fwe", "length": 1024, "samples": 2, "problem": "fwe has 736 tokens"},
-    ]
-    lines = suite.suite_table("tiny", rows).splitlines()
-    assert lines[2:9] == [
-        "| Variable tracking | generation, % | 100.0 | 80.0 |",
-        "| Variable tracking | ranking, % | 50.0 | 100.0 |",
-        "| Frequent words | generation, % | 80.0 | - |",
-        "| Frequent words | ranking, % | 60.0 | - |",
-        "| mean of all tasks | generation, % | 90.0 | - |",
-        "| mean of all tasks | ranking, % | 55.0 | - |",
-        "Note: fwe has 736 tokens.",
-    ]
-    assert "512 by generation, none by ranking" in lines[10]

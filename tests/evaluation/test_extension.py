@@ -123,11 +123,9 @@ def config(**fields):
     ("encoding", "method", "message"),
     [
         (aj.compose(aj.SSMax(), ROPE), "log_n", "RoPE alone.*SSMax"),
-        (aj.compose(aj.SSMax(), aj.PoPE()), "pi", "PoPE"),
         (aj.XPos(), "pi", "XPos"),
         (aj.SelectiveRoPE(), "drope", "SelectiveRoPE"),
         ((aj.XPos(), ROPE), "rerope", "XPos"),
-        (aj.compose(aj.Learned(8), aj.ALiBi()), "pi", "no RoPE"),
         (aj.ALiBi(), "rerope", "no RoPE, .*ALiBi"),
     ],
 )

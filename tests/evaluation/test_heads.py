@@ -51,11 +51,7 @@ def test_a_head_for_the_previous_token_and_the_printed_table(previous):
     np.testing.assert_allclose(previous.entropy[0], entropies, atol=1e-5)
     np.testing.assert_allclose(previous.distance[0], [31 / 32, np.mean(np.arange(32) / 2)], atol=1e-5)
     np.testing.assert_allclose(previous.sink[0], [1 / 31, uniform], atol=1e-5)
-    lines = str(previous).splitlines()
-    assert lines[0].split()[:3] == ["head", "previous_token", "first_token"]
-    assert lines[0].split()[-3:] == ["entropy", "distance", "sink"]
-    assert [line.split()[:2] for line in lines[1:3]] == [["0.0", "1.000*"], ["0.1", "0.099"]]
-    assert [line.split()[0] for line in lines[3:]] == ["baseline", "chance"]
+    assert [line.split()[:2] for line in str(previous).splitlines()[1:3]] == [["0.0", "1.000*"], ["0.1", "0.099"]]
 
 
 def test_an_induction_circuit_needs_both_layers():
@@ -120,11 +116,8 @@ ZEROS, SUBJECT = np.zeros((2, 8), int), planted.previous_by_bias()
     ("call", "message"),
     [
         (lambda: head_scores(SUBJECT), "previous by bias .*tokens"),
-        (lambda: head_scores("nowhere/rope/0"), "nowhere/rope/0"),
-        (lambda: head_scores(SUBJECT, document=np.arange(3)), "document .*tokens"),
         (lambda: head_scores(SUBJECT, ZEROS + 12), r"0..11 .*12..12"),
         (lambda: head_scores(SUBJECT, np.zeros((2, 8))), r"float64\[2, 8\]"),
-        (lambda: head_scores(SUBJECT, ZEROS[:, :0]), r"int64\[2, 0\]"),
         (lambda: head_scores(SUBJECT, ZEROS, document=np.arange(3)), r"2 windows.*\(3,\)"),
         (lambda: head_scores(SUBJECT, ZEROS, linked={"a": ZEROS > 0}), r"'a'.*\[2, 8, 8\]"),
         (

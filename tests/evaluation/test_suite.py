@@ -55,6 +55,7 @@ def test_what_does_not_fit_has_its_reason_in_place_of_a_score():
     assert long == {"task": "niah_multikey_3", "length": 1024, "samples": 2, "generation": 100.0, "ranking": 100.0}
     assert "a length of 600" in short["problem"]
     assert "generation" not in short
+    assert suite.averages([short, long], "generation") == {1024: 100.0}
     with pytest.raises(ValueError, match="task .*niah_single_1.*qa"):
         suite.evaluate(Reader(9), (600,), ("qa",))
 

@@ -8,9 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.length_table import analysis as length_table
 from experiments.policy_placebo import analysis as policy_placebo
-from experiments.published import analysis as published
 from experiments.study import fill
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
@@ -43,29 +41,3 @@ def test_a_policy_is_compared_with_arange_by_seed():
     assert (learned.role, learned.fitted, learned.p) == ("primary", True, 1 / 8), "one of eight sign flips, one-sided"
     np.testing.assert_allclose(rope["values"], 0.0, atol=1e-12)
     assert (rope.role, rope.fitted) == ("placebo", False)
-
-
-@pytest.mark.parametrize(
-    ("task", "values", "fits"),
-    [
-        ("copy", [0.98, 1.0, 0.0], True),
-        ("copy", [0.97, 1.0, 1.0], False),
-        ("induction", [9.0, 0.05, 9.0], True),
-        ("induction", [0.0, 0.06, 0.0], False),
-        ("markov", [9.0, 1.24, 9.0], True),
-        ("markov", [1.2, 1.26, 1.2], False),
-        ("text", [9.0, 2.49, 9.0], True),
-        ("text", [2.0, 2.51, 2.0], False),
-    ],
-)
-def test_what_fits_the_trained_lengths(task, values, fits):
-    longest = length_table.TASKS[task]
-    scores = pd.DataFrame([values], columns=[longest // 2, longest, 2 * longest])
-    levels = pd.DataFrame({"task": ["markov", "text"], "length": [32, 32], "bigram": [1.2, 2.5]})
-    assert length_table.fits(task, scores, levels).tolist() == [fits]
-
-
-def test_the_rise_of_a_published_loss_is_that_over_the_trained_length():
-    cells = published.published()
-    one = cells[(cells.encoding == "sinusoidal") & (cells.metric == "perplexity_sliding") & (cells.low == 1024)]
-    assert one.value.item() == pytest.approx(np.log(204.42 / 18.35), abs=1e-9)

@@ -9,7 +9,6 @@ from flax import nnx
 
 from attnjax.evaluation import LoadedModel
 from attnjax.evaluation.extension import extended
-from attnjax.evaluation.methods import factors_of
 from attnjax.modules import TransformerConfig
 from attnjax.positions import RoPE
 from attnjax.tasks import Text
@@ -124,20 +123,6 @@ def test_a_list_of_factors_is_judged_by_the_loss_of_the_model_that_has_it(layers
     mean = lambda decoder: float(np.mean(LoadedModel(decoder).losses(rows)))
     assert found == pytest.approx(mean(extended(plain, "longrope", factors=given, **known)), rel=1e-5)
     assert abs(found - mean(plain)) > 1e-4
-
-
-@pytest.mark.slow
-def test_the_search_takes_factors_of_a_lower_loss():
-    plain, known = drawn(dataclasses.replace(CONFIG, encoding=RoPE(theta=100.0))), {"trained": 16, "factor": 2.5}
-    text = np.random.default_rng(0).integers(0, 11, 80).tolist()
-    loss = loss_of(plain, np.reshape(text, (2, 40)).astype(np.int32), **known)
-    best = min(factors_of(RoPE(theta=100.0), 8, 2.5, 16), key=loss)
-    found = searched(plain, text, 40, **known)
-    assert loss(found) < loss(best)
-    assert list(found) == sorted(found)
-    assert 1 <= found[0] <= found[-1] <= 1.5 * 2.5
-    with pytest.raises(ValueError, match="40 tokens .*got 39"):
-        searched(plain, text[:39], 40, **known)
 
 
 @pytest.mark.parametrize("target", [(1.0, 3.0), (3.0, 3.75)])

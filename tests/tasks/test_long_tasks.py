@@ -1,6 +1,6 @@
 """MQAR, word problems and PosGen against sequences by the authors' code.
 
-`golden/README.md` says how `long.npz` was made; `long/test_planted_states.py` measures planted models of these tasks.
+`golden/README.md` says how `long.npz` was made.
 """
 
 import jax

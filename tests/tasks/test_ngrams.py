@@ -44,8 +44,3 @@ def test_a_text_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch):
         np.testing.assert_array_equal(one.codes, other.codes)
         np.testing.assert_array_equal(one.times, other.times)
     assert [counts.times.sum() for counts in whole.counts] == [1_000, 999, 998]
-
-
-def test_a_short_text_is_refused():
-    with pytest.raises(ValueError, match="^n-grams need 3 bytes or more to be counted in, got 2$"):
-        NGrams.of(np.zeros(2, np.uint8))

@@ -109,19 +109,6 @@ def test_the_standard_library_is_the_default():
     assert hash(source) == hash(Text(split="validation", cap=10**5))
 
 
-def test_a_text_holds_its_files_and_the_folders_around_them(tmp_path):
-    (tmp_path / "folder" / "inner").mkdir(parents=True)
-    for name in ("a.txt", "b.md", "inner/c.txt"):
-        (tmp_path / "folder" / name).write_text(name)
-    text, root = Text(str(tmp_path / "folder"), pattern="*.txt"), tmp_path / "folder"
-    held = [path for path in (tmp_path, root, *sorted(root.rglob("*")), tmp_path / "else") if text.holds(path)]
-    assert held == [tmp_path, root, root / "a.txt", root / "inner", root / "inner" / "c.txt"]
-    alone = Text(str(root / "a.txt"))
-    assert [alone.holds(path) for path in (root / "a.txt", root, root / "b.md")] == [True, True, False]
-    library = Path(sysconfig.get_path("stdlib"))
-    assert [Text().holds(library / name) for name in ("json", "json/decoder.py", "test")] == [True, True, False]
-
-
 def test_all_bytes_of_the_largest_split_are_drawn():
     """The largest cap is that of an int32, of which the place of a crop is drawn."""
     text = Text(cap=2**31 - 1).given(jax.ShapeDtypeStruct((2**31 - 1,), np.uint8))
@@ -185,32 +172,3 @@ def test_a_line_of_very_many_files_links_none():
     assert groups(lines) == {name: name for name in lines}
     del lines["0000"]
     assert set(groups(lines).values()) == {"0001"}
-
-
-def families(root, split_by: str) -> dict[str, set[str]]:
-    """The splits in which the lines of each family stand."""
-    found: dict[str, set[str]] = {}
-    for split in SPLITS:
-        for text in Text(str(root), split=split, split_by=split_by).data.tobytes().split(b"\n"):
-            number = int(text.split(b" ")[2]) if text.startswith(b"line") else 10**6
-            if number < 400:
-                found.setdefault(str(number // 20), set()).add(split)
-    return found
-
-
-def test_near_duplicates_stand_on_one_side(tmp_path):
-    """120 files: 40 alone, and 20 families of four that differ in a line. No byte is lost."""
-    folder = tmp_path
-    for i in range(40):
-        (folder / f"alone{i}.txt").write_bytes(b"\n".join(line(10_000 + 20 * i + k) for k in range(10)))
-    for family, copy in itertools.product(range(20), range(4)):
-        body = [line(20 * family + k) for k in range(10)]
-        (folder / f"family{family}-{copy}.txt").write_bytes(b"\n".join([*body, line(90_000 + 4 * family + copy)]))
-    assert len(families(folder, "group")) == 20
-    assert all(len(splits) == 1 for splits in families(folder, "group").values())
-    assert any(len(splits) > 1 for splits in families(folder, "file").values()), "or nothing would be mended"
-    size = sum(path.stat().st_size + 1 for path in folder.iterdir())
-    for split_by in ("file", "group"):
-        assert sum(Text(str(folder), split=split, split_by=split_by).data.size for split in SPLITS) == size
-    with pytest.raises(ValueError, match="alone0.txt.* split_by .*'file'"):
-        _ = Text(str(folder / "alone0.txt"), split_by="group").data
