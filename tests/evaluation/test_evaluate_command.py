@@ -137,9 +137,7 @@ def told(model, options, capsys):
     [
         ("--extend rerop", "rerop.*rerope"),
         ("--option window=2", "--option .*--extend"),
-        ("--trained 8", "--trained .*--extend"),
         ("--stride 4", "--stride .*--perplexity"),
-        ("--bos every", "--bos .*--perplexity"),
         ("--perplexity x --stride 64 --lengths 64,128", "--stride .*64, got 64"),
         ("--lengths 1k,1024", "1k,1024"),
         ("--lengths 90000k", "16777216.*92160000"),

@@ -259,16 +259,7 @@ def test_what_stands_out():
 # Statistics of weights ------------------------------------------------------------------------------------------------------
 
 
-def test_statistics_by_hand():
-    rows = np.array([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.25, 0.25, 0.25, 0.25]], np.float32)
-    uniform, causal = (np.tri(4) / np.arange(1, 5)[:, None]).astype(np.float32), np.tri(4, dtype=bool)
-    measured = jax.jit(
-        lambda rows, even: (heads.entropy(rows), heads.mean_distance(even), heads.sink_mass(even, causal))
-    )
-    entropy, distance, sink = measured(rows, uniform)
-    np.testing.assert_allclose(entropy, np.log(2) * np.array([0, 1, 1.5, 2]), atol=1e-6)
-    np.testing.assert_allclose(distance, [0, 0.5, 1, 1.5], atol=1e-6)
-    np.testing.assert_allclose(sink, [np.nan, 1 / 2, 1 / 3, 1 / 4], atol=1e-6)
+def test_a_key_ahead_is_as_far_as_one_behind():
     ahead = np.array([[0, 0, 1.0], [0.5, 0, 0.5]], np.float32)
     np.testing.assert_allclose(heads.mean_distance(ahead), [2, 1], atol=1e-6)
 

@@ -1,7 +1,6 @@
 """The page as text: nothing breaks out of it or leads elsewhere, weights come back; the command and its mistakes."""
 
 import base64
-import dataclasses
 import hashlib
 import html
 import json
@@ -11,11 +10,11 @@ import numpy as np
 import pytest
 
 from attnjax.cli import main
-from attnjax.explore.contents import ERROR, pack, table
+from attnjax.explore.contents import ERROR, pack
 from attnjax.explore.page import page
 from attnjax.records.values import printable
 from tests.browser import Parsed
-from tests.explore.synthetic import HARMLESS, explored, grids, hostile, random_weights
+from tests.explore.synthetic import HARMLESS, explored, hostile, random_weights
 from tests.report.payloads import PAYLOADS
 
 
@@ -72,15 +71,6 @@ def test_what_are_no_weights_is_refused(bad):
         pack(weights, causal=True)
 
 
-def test_a_score_that_is_not_a_number_is_null_on_the_page():
-    (run,) = table((explored(grids=grids(), scored="here"),))["runs"]
-    first, second = run["grids"]
-    lists = {"values": [[0.1, 0.8], [0.25, 0.0]], "marked": [[False, True], [False, False]]}
-    assert first == dataclasses.asdict(grids()[0]) | lists
-    assert second["values"] == [[1.0, 2.0], [None, 0.5]]
-    assert run["scored"] == "here"
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -103,7 +93,6 @@ def test_without_a_run_there_is_the_notebook_alone(folder):
         (["nowhere"], "nowhere"),
         (["empty"], "config.json"),
         (["empty", "empty", "empty"], "at most 2 runs, got 3"),
-        (["--text", "a b"], "folder of a run"),
         (["--head", "1"], "folder of a run"),
         (["--out", "empty"], "empty"),
         (["--out", "file/explore.html"], "error: file: "),

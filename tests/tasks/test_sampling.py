@@ -94,10 +94,7 @@ def test_published_chance_levels():
     assert task("reverse_string").chance(2000).exact == 0.0
 
 
-def test_names_of_tokens_are_as_many_as_the_vocabulary_and_different():
+def test_names_of_tokens_are_different():
     for name in TASKS:
         for names in task(name).alphabet():
             assert len(set(names)) == len(names)
-    assert (task("stack_manipulation").input_vocab, task("stack_manipulation").output_vocab) == (5, 3)
-    assert task("modular_arithmetic_brackets").input_vocab == task("solve_equation").input_vocab == 11
-    assert task("modular_arithmetic").input_vocab == 9
