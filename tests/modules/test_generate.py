@@ -220,7 +220,7 @@ def test_mistakes_are_refused(options, message):
         ({"source": TOKENS[:, :5]}, r"0\.\.3, got positions 0\.\.4"),
         ({"source": TOKENS[:, :5], "source_valid": np.ones((2, 5), bool)}, r"0\.\.3, got positions 0\.\.4"),
     ],
-    ids=["token", "list", "empty", "integers", "long", "all valid"],
+    ids=["token", "empty", "integers", "long", "all valid"],
 )
 def test_mistakes_of_a_source_are_refused(options, message):
     model = build(EncoderDecoder, config(layers=1, encoding=Learned(4)))
