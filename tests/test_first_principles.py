@@ -72,6 +72,22 @@ def test_heads_by_hand(page):
         assert weight == pytest.approx(1 / (1 + 3 * math.exp(-1 / tau)), abs=1e-6)
 
 
+def test_the_scale_factor(page):
+    # Of d products of variance 1 and fourth moment 9 the square has the variance 2 d^2 + 6 d; 1,024 products are averaged.
+    for width, (variance, *_) in page[0]["spread"].items():
+        assert abs(variance - width) < 4 * math.sqrt((2 * width**2 + 6 * width) / 1024)
+    assert f"{math.exp(16):,.0f}" in PAGE.read_text(encoding="utf-8")
+
+
+def test_parameters_by_hand(page):
+    assert set(page[0]["counts"].values()) == {4 * 512**2}
+    parts, ffn = page[0]["parts"], 2 * 512 * 2048 + 2048 + 512
+    assert (parts["attention"], parts["feed-forward"]) == (4 * 512**2, ffn)
+    assert parts["encoder block"] == 4 * 512**2 + ffn + 2 * 1024
+    assert parts["decoder block"] == 8 * 512**2 + ffn + 3 * 1024
+    assert parts["all"] == 6 * (parts["encoder block"] + parts["decoder block"]) + 37_000 * 512
+
+
 def test_importance_of_heads_by_hand(page):
     """The weights of the four heads, the loss and the derivative by each gate, written out."""
     sentence, names = page[0]["sentence"], page[0]["names"]
