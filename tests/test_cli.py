@@ -115,8 +115,6 @@ def test_lists(capsys):
         ("rum small", ["did you mean 'run'"]),
         ("list encodings rop", ["did you mean 'rope'"]),
         ("list tasks even_pears", ["did you mean 'even_pairs'"]),
-        ("list tasks --watch", ["--watch"]),
-        ("list runs configs --watch", ["holds no sweep"]),
         ("show smal", ["did you mean 'small'"]),
         ("show small train.lr=1", ["'train.lr' (did you mean 'train.learning_rate'?)"]),
         ("run small --seed 1", ["unrecognized", "--seed"]),
@@ -230,7 +228,7 @@ def test_what_the_trainer_refuses_is_told_before_anything_is_made(monkeypatch, c
     assert not (folder / "runs").exists()
 
 
-def test_failures_for_one_reason_are_told_once_tried_again_when_asked_and_watched(capsys):
+def test_failures_for_one_reason_are_told_once_and_tried_again_when_asked(capsys):
     command = ["sweep", "small", *FAKE, *ONE, "--seeds", "2", "--over", "task.options.fail_at=none,3"]
     assert main([*command, "--plan"]) == 0
     assert main(["work", "small", *FAKE]) == 1
@@ -242,10 +240,6 @@ def test_failures_for_one_reason_are_told_once_tried_again_when_asked_and_watche
     assert "2 of them failed before" in capsys.readouterr().out
     assert main(["list", "runs", "small"]) == 0
     assert "failed  3     RuntimeError: broken at step 3" in capsys.readouterr().out
-    assert main(["list", "runs", "small", "--watch", "0.01"]) == 0
-    first, *failed = capsys.readouterr().out.splitlines()
-    assert first == "2 done, 2 failed; 0 steps left"
-    assert [line.partition("  failed at ")[2] for line in failed] == ["step 3: RuntimeError: broken at step 3"] * 2
 
 
 def test_workers_and_a_report(monkeypatch, capsys):

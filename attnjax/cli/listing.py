@@ -2,24 +2,21 @@
 
 import argparse
 import ast
-import contextlib
 import inspect
 import pathlib
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 
 from attnjax.cli.errors import provided
-from attnjax.cli.progress import clock
 from attnjax.cli.scores import method, score_of, table
 from attnjax.config import TASK_NAMES
 from attnjax.config.files import available, find, folders, opening, protocol, shipped
 from attnjax.config.names import check_name
-from attnjax.records.status import FINAL, Status
+from attnjax.records.status import Status
 from attnjax.registry import ENCODINGS, TASKS
-from attnjax.sweep import Run, Store, find_folder, load, scan
+from attnjax.sweep import Run, find_folder, load, scan
 from attnjax.sweep.find import RUNS, sweeps
-from attnjax.sweep.outcome import DAMAGED, Stop, on_signals, others
+from attnjax.sweep.outcome import DAMAGED
 
 WHAT = (
     ("encodings", "[NAME]", "the positional encodings; with NAME, the options, formula and references of one"),
@@ -31,8 +28,6 @@ WHAT = (
 PACKAGE = pathlib.Path(__file__).parents[1]
 AXES = "for positions with several coordinates, which no task makes"
 HEAD = ("run", "name", "task", "encoding", "seed", "state", "step", "score")
-MOST = 10
-"""Largest number of lines about runs in training, and about runs that have failed."""
 
 
 def list_(arguments: argparse.Namespace) -> int:
@@ -41,16 +36,11 @@ def list_(arguments: argparse.Namespace) -> int:
     if what is None:
         print("\n".join(f"attnjax list {one + ' ' + more:<20}{text}" for one, more, text in WHAT))
         return 0
-    if arguments.watch is not None and what != "runs":
-        raise ValueError("--watch needs runs and a sweep: attnjax list runs NAME --watch 10")
     if what == "runs":
         if name is None:
             print("\n".join(sweeps()) or f"{RUNS} has no sweep")
             return 0
-        folder = find_folder(name)
-        if arguments.watch is not None:
-            return watch(load(folder), arguments.watch)
-        return _list_runs(folder)
+        return _list_runs(find_folder(name))
     lists: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], str]]] = {
         "encodings": (_encodings, _encoding),
         "tasks": (_tasks, _card),
@@ -159,43 +149,6 @@ def _row(run: Run, protocol: str) -> tuple[str, ...]:
     return (run.run, *what, state, str(step), "; ".join(str(part) for part in (score, reason) if part))
 
 
-def watch(store: Store, seconds: float) -> int:
-    """Print how the runs stand every so many seconds, until all have ended or Ctrl-C; returns 0."""
-    stop, first, total = Stop(), None, dict[str, int]()
-    for run in (entry.run for entry in store.runs):
-        with contextlib.suppress(OSError, ValueError):
-            total[run] = store.config(run).train.steps
-    with on_signals(stop):
-        while True:
-            found, now = {entry.run: _status(store, entry.run) for entry in store.runs}, time.monotonic()
-            done = sum(one.step for one in found.values())
-            left = sum(total[run] - one.step for run, one in found.items() if one.state not in FINAL and run in total)
-            first = first or (now, done)
-            rate = (done - first[1]) / (now - first[0]) if now > first[0] else 0.0
-            pace = f", {rate:.3g} a second, about {clock(left / rate)}" if rate > 0 else ""
-            print(f"{_counts(found.values())}; {left:,} steps left{pace}")
-            print("".join(_news(store, found, total)), end="", flush=True)
-            if all(one.state in (*FINAL, DAMAGED) for one in found.values()) or stop.wait(seconds):
-                return 0
-
-
-def _status(store: Store, run: str) -> Status:
-    try:
-        return store.status(run)
-    except (OSError, ValueError) as error:
-        return Status(DAMAGED, 0, str(error))
-
-
 def _counts(found: Iterable[Status | None]) -> str:
     counts = Counter(DAMAGED if one is None else one.state for one in found)
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs"
-
-
-def _news(store: Store, found: Mapping[str, Status], total: Mapping[str, int]) -> Iterator[str]:
-    """Lines about the first runs that have failed and why, and about the first in training and who trains them."""
-    owners = others(store, {run: one.state for run, one in found.items()})
-    for run, one in [item for item in found.items() if item[1].state == "failed"][:MOST]:
-        yield f"  {run}  failed at step {one.step:,}: {one.reason}\n"
-    for run, one in [item for item in found.items() if item[1].state == "running"][:MOST]:
-        owner = owners.get(run, "its process is gone")
-        yield f"  {run}  step {one.step:,} of {total.get(run, 0):,}  {owner}\n"

@@ -118,15 +118,13 @@ def _add_report(verb: _Verb) -> None:
 
 
 def _add_list(verb: _Verb) -> None:
-    examples = ("list", "list encodings rope", "list runs rope_vs_sinusoidal", "list runs theta --watch 60")
+    examples = ("list", "list encodings rope", "list runs rope_vs_sinusoidal")
     command = verb("list", listing.list_, "list encodings, tasks, configs, or runs", *examples)
     kinds = [what for what, _, _ in listing.WHAT]
     text = f"{', '.join(kinds)}; without it, print what can be listed"
     command.add_argument("what", nargs="?", choices=kinds, metavar="WHAT", help=text)
     text = "the one to describe; of runs a sweep: its folder, or its name in runs"
     command.add_argument("name", nargs="?", metavar="NAME", help=text)
-    text = "for runs, print counts, rate and what is left every S seconds (default: 10) until all have ended"
-    command.add_argument("--watch", type=types.seconds, nargs="?", const=10.0, metavar="S", help=text)
 
 
 def _add_show(verb: _Verb) -> None:
