@@ -126,7 +126,7 @@ def test_a_slow_owner_that_wakes_after_a_takeover_changes_nothing_of_the_publish
 
 def test_an_interrupted_worker_gives_its_runs_back_and_the_same_command_goes_on(make, tmp_path):
     """By Ctrl-C while Python starts or the command begins, and by a warning amid a run."""
-    store = make(seeds(2), task={"options": {"slow_until": str(tmp_path / "go")}})
+    store = make(seeds(2), train={"steps": 60}, task={"options": {"slow_until": str(tmp_path / "go")}})
     process = command("work", store.root)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
