@@ -42,14 +42,6 @@ def run(changes):
     return parse(settings)
 
 
-@pytest.fixture(autouse=True)
-def nothing_compiles(monkeypatch):
-    def compiled(*arguments):
-        raise AssertionError("a check compiled a step")
-
-    monkeypatch.setattr("attnjax.train.step.Trainer.advance", compiled)
-
-
 @pytest.mark.parametrize("encoding", slow_except(ENCODING_NAMES, "cope"))
 def test_every_encoding_passes_in_a_decoder(encoding):
     named = learned(64) if encoding == "learned" else {"model.encoding": encoding}
