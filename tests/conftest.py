@@ -9,6 +9,7 @@ second set of versions has one generator for all. `XLA_FLAGS= ./test` compiles e
 import gc
 import os
 import pathlib
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -21,6 +22,9 @@ if jax.__version_info__ < (0, 11):
 
 CACHE = "CI" not in os.environ and "XLA_FLAGS" not in os.environ
 """Whether compiled programs are kept for the next run of the tests. CI compiles everything."""
+
+# A shell starts what runs in its background with SIGINT ignored, and processes that tests start inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # These must be set before the first array is made, because that starts the backend.
 jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")

@@ -7,7 +7,6 @@ import errno
 import io
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -37,14 +36,6 @@ TOLD = [
     (RuntimeError("RESOURCE_EXHAUSTED: 8 TiB\nand more"), "there is not enough memory: RESOURCE_EXHAUSTED: 8 TiB"),
 ]
 OURS = [RuntimeError("a part is broken"), KeyError("x"), AssertionError()]
-
-
-@pytest.fixture(autouse=True)
-def heed_interruptions():
-    """A shell starts what runs in its background with SIGINT ignored, and processes that tests start inherit it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
