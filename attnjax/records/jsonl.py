@@ -22,6 +22,8 @@ SCHEMA = 3
 """Version of a line; configs, manifests and the other files have their own."""
 LARGEST = 2**28
 """Bytes of a file beyond which it is not read: no run writes that much."""
+TAIL = 2**14
+"""Bytes at the end of a file in which its last record is looked for."""
 MEASURED = ("schema", "run", "value", "count", "seconds")
 TOLD = 100
 """Damaged lines of a file that are reported one by one."""
@@ -53,6 +55,19 @@ def append(path: pathlib.Path, *records: Mapping[str, Any]) -> None:
         if (file.write(data) or 0) < len(data):
             file.truncate(size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def last(path: pathlib.Path) -> dict[str, Any]:
+    """Return the last record of a file that may still grow; empty where there is none. Raises OSError if it cannot be read."""
+    safety.refuse_link(path)
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        lines = file.read().splitlines()
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):  # torn, or cut where reading began
+            if isinstance(table := json.loads(line), dict):
+                return table
+    return {}
 
 
 def replace(path: pathlib.Path, records: Iterable[Mapping[str, Any]]) -> None:

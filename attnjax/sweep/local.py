@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnjax.config.mesh import MeshShape
+from attnjax.records import jsonl
 from attnjax.records.status import FINAL, Status
 from attnjax.safety import inside
 from attnjax.sweep import devices, manifest
@@ -80,9 +81,14 @@ class News:
             with contextlib.suppress(OSError, ValueError):
                 now = self._seen[run] = self._store.status(run)
                 if now != before and now.state != "pending":
-                    self._progress(Event(run, now.state, now.step, {}, now.reason))
+                    self._progress(Event(run, now.state, now.step, self._numbers(run), now.reason))
                 if now.state in FINAL:
                     del self._seen[run]
+
+    def _numbers(self, run: str) -> Mapping[str, Any]:
+        with contextlib.suppress(OSError, ValueError):  # nothing is recorded yet
+            return jsonl.last(self._store.folder(run) / jsonl.METRICS)
+        return {}
 
 
 class Process(NamedTuple):

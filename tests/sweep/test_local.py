@@ -53,8 +53,11 @@ def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make, sta
 def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(make, started):
     cells, workers = 8, 2
     store = make(vary("train.batch", range(1, cells + 1)), task={"options": {"work": 100_000}})
+    events = []
     with killer(store, 3, 0.3) as victims:
-        summary = run_workers(store, TRAINER, workers, threads=1)
+        summary = run_workers(store, TRAINER, workers, threads=1, progress=events.append)
+    ended = [event for event in events if event.state == "done"]
+    assert [(event.step, event.numbers["loss"]) for event in ended] == [(10, 0.1)] * cells
     assert len(victims) == 3
     assert set(summary.states.values()) == {"done"}
     check_complete(store)
