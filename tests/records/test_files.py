@@ -246,7 +246,7 @@ ONE = np.int64(1)
         (zipped(**{"step.npy": b"x", "test": b"no array"}), "'step' is no array"),
         (zipped(**{"step.npy": claiming(10**15)}), "more than there is memory for"),
     ],
-    ids=lambda value: str(value[:20]),
+    ids=lambda value: value if isinstance(value, str) else "",  # archives hold the time at which they are made
 )
 def test_a_damaged_file_of_scores_is_a_sentence(tmp_path, monkeypatch, content, named):
     if named.startswith("more than 0"):  # packed in it
