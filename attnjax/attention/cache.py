@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.attention.call import Source
-from attnjax.attention.given import positions
+from attnjax.attention.call_positions import positions
 from attnjax.attention.hooks import by_head, mapped, of_keys
 from attnjax.attention.masks import Mask, Span
 from attnjax.positions.base import NoPE, PositionEncoding, Sizes, resolve, validate_encoding

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.given import check_positions, of_parts
+from attnjax.attention.call_positions import check_positions, of_parts
 from attnjax.attention.hooks import by_head, mapped, of_keys
 from attnjax.attention.masks import Mask, Span, from_first_valid
 from attnjax.positions.base import PositionEncoding, Sizes, resolve
