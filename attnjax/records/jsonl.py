@@ -65,7 +65,7 @@ def last(path: pathlib.Path) -> dict[str, Any]:
         lines = file.read().splitlines()
     for line in reversed(lines):
         with contextlib.suppress(ValueError):  # torn, or cut where reading began
-            if isinstance(table := json.loads(line), dict):
+            if isinstance(table := parse_json(line.decode()), dict):
                 return table
     return {}
 

@@ -132,6 +132,7 @@ def _choice(family: Family, store: Store) -> Choice:
     metric = next((name for name in METRICS if any(name in scores for scores in measured.values())), METRICS[0])
 
     def trial(run: str) -> Trial:
+        """Return the score of a tuning run over its validation lengths, the worst there is where it failed."""
         if ends[run] == "failed":
             return Trial(run, "failed", worst(metric))
         scores, lengths = measured[run], store.config(run).evaluate.validation_lengths
@@ -263,7 +264,9 @@ def read(root: pathlib.Path) -> Choices | None:
 
 
 def _read(row: Mapping[str, Any]) -> Choice:
-    metric = METRICS[METRICS.index(row["metric"])]
+    metric = row["metric"]
+    if metric not in METRICS:
+        raise ValueError(f"a family chose by {metric!r}, which is none of {', '.join(METRICS)}")
 
     def trial(one: Mapping[str, Any]) -> Trial:
         score, loss = one["score"], one.get("loss")
