@@ -63,6 +63,7 @@ def square_root(bits: Int[Array, " n"], length: Int[Array, ""]) -> Int[Array, " 
     high = jnp.where(index < 0, 0, take(bits, index))
 
     def next_bit(state: tuple[Array, Array], pair: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        """Return root and rest after the next pair of bits, and the next bit of the root."""
         root, rest = state
         rest = shifted(rest, 2).at[:2].set(jnp.stack(pair))
         trial = shifted(root, 2).at[0].set(1)

@@ -101,6 +101,7 @@ def encoder_form(task: Task, example: Example, *, tail: bool = False) -> Sequenc
     _check(task, aligned=False)
 
     def one(example: Example) -> Sequences:
+        """Return the sequence of one example."""
         t = _places(example.inputs.shape[0] + example.targets.shape[0])
         n, m = example.input_length, example.target_length
         slots = (t >= n) & (t < n + m)

@@ -120,6 +120,7 @@ def rows_of_device(batch: Sequences | SequencePair, mesh: jax.sharding.Mesh | No
         return batch
 
     def take(leaf: Array) -> Array:
+        """Return the examples of this device."""
         axis = max(leaf.ndim - 2, 0)  # examples are axis 0 of [B, T] and [B], and axis 1 of positions [L, B, T]
         chex.assert_is_divisible(leaf.shape[axis], devices)
         size = leaf.shape[axis] // devices
@@ -165,6 +166,7 @@ def tokens_of_device(batch: Sequences | SequencePair, mesh: jax.sharding.Mesh | 
     parts = 2 * devices if zigzag else devices
 
     def take(leaf: Array) -> Array:
+        """Return the tokens of this device; a leaf without an axis of tokens is whole on each."""
         if leaf.ndim < 2:
             return leaf
         # Padding is no target and not valid; positions repeat the last, which may not leave the range that they are drawn from.

@@ -87,6 +87,7 @@ def build(run: RunConfig, task: Task, encoding: PositionEncoding | None = None) 
         axis_name: str | None = None,
         index: Int[Array, " T"] | None = None,
     ):
+        """Return the logits of a batch, see `Model`."""
         model = module(params, numbers)
         if isinstance(batch, SequencePair):
             target = batch.target
