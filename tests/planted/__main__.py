@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from concurrent import futures
 
 import coverage
+import pytest
 
 from tests.planted.mutants import Bug, mutants
 
@@ -96,8 +97,10 @@ def plant(bugs: Sequence[Bug], jobs: int, limit: float) -> tuple[list[str], list
 
         def one(bug: Bug, stages: list[list[str]]) -> str:
             copy = copies.get()
-            told = "STALE" if bug.text is None else caught(copy, bug, stages, limit)
-            copies.put(copy)
+            try:
+                told = "STALE" if bug.text is None else caught(copy, bug, stages, limit)
+            finally:
+                copies.put(copy)
             print(f"{bug.file}: {bug.kind}: {bug.breaks}: {told}", flush=True)
             return told
 
@@ -192,7 +195,7 @@ def first_failures(copy: pathlib.Path, tests: Sequence[str], limit: float, *more
             out, err = process.communicate()
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         raise TimeLimitError("".join(re.findall(r"^(tests/\S+::.*?) *$", out, re.MULTILINE)[-1:]))
-    if "(no match in any of" in err:
+    if process.returncode == pytest.ExitCode.USAGE_ERROR:
         raise RuntimeError(f"{REACHED} names tests that are gone: call this with --measure")
     if process.returncode in (0, 5):  # 5: these files have no quick test
         return []
