@@ -3,7 +3,7 @@
     loaded = load("models/gpt2")                     a folder with config.json and safetensors, as downloaded
     logits = loaded.model(tokens)
     more   = complete_batch(loaded, [[464, 3616]], 20)      token ids; prompts may differ in length
-    text   = complete_texts(loaded, load_tokenizer("models/gpt2"), ["The cat"], 20)     `stream` yields it in pieces
+    texts  = complete_texts(loaded, load_tokenizer("models/gpt2"), ["The cat"], 20)
     save(loaded, "models/mine")                      a folder that Hugging Face transformers loads
 
 Every mistake in a folder is a `ModelError`, which is a ValueError.
@@ -11,7 +11,7 @@ Every mistake in a folder is a `ModelError`, which is a ValueError.
 
 from attnjax.models.architectures import MODELS
 from attnjax.models.base import Architecture, Spec, Weight, with_fields
-from attnjax.models.completion import Drawing, complete_batch, complete_texts, stream
+from attnjax.models.completion import Drawing, complete_batch, complete_texts
 from attnjax.models.files import ModelError
 from attnjax.models.loading import Loaded, load
 from attnjax.models.saving import save
@@ -31,6 +31,5 @@ __all__ = [
     "load",
     "load_tokenizer",
     "save",
-    "stream",
     "with_fields",
 ]

@@ -2,7 +2,7 @@
 
 python -m attnjax.models models/gpt2 "The meaning of life is" --tokens 40
 python -m attnjax.models models/gpt2 "The cat" "Once upon a time" --temperature 0.8 --top-k 40 --seed 1
-python -m attnjax.models models/gpt2 "Once upon a time" --stop "The end" --stream
+python -m attnjax.models models/gpt2 "Once upon a time" --stop "The end"
 python -m attnjax.models models/gpt2 - < prompts.txt
 python -m attnjax.models models/gpt2 "464 3616" --ids
 """
@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from attnjax.models import complete_batch, load, load_tokenizer
-from attnjax.models.completion import Drawing, pieces, start
+from attnjax.models import Drawing, complete_batch, complete_texts, load, load_tokenizer
+from attnjax.modules import Decoder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +46,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--min-p", type=float, metavar="M", help="then from those M times as likely as the likeliest")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="prompt i draws with S + i; default: 0")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before it; may be repeated")
-    parser.add_argument("--stream", action="store_true", help="print a text while it is made")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: that of the files")
     parser.add_argument("--ids", action="store_true", help="prompts and answers are token ids; needs no tokenizer")
     return parser
@@ -54,26 +53,20 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(chosen: argparse.Namespace) -> None:
     prompts = sys.stdin.read().splitlines() if chosen.prompt == ["-"] else chosen.prompt
-    if chosen.stream and (len(prompts) > 1 or chosen.ids):
-        raise ValueError("--stream shows one text: give one prompt, without --ids")
     # Before the weights, which take longer: whatever is wrong with the tokenizer is said at once.
     tokenizer = None if chosen.ids else load_tokenizer(chosen.folder)
     loaded = load(chosen.folder, dtype=chosen.dtype)
     drawing: Any = {name: getattr(chosen, name) for name in Drawing.__annotations__}
     begin = time.perf_counter()
     if tokenizer is None:
-        made = complete_batch(loaded, [_ids(text) for text in prompts], chosen.tokens, **drawing)
-        for tokens in made:
+        for tokens in complete_batch(loaded, [_ids(text) for text in prompts], chosen.tokens, **drawing):
             print(*tokens)
     else:
-        rows = start(loaded, tokenizer, prompts, chosen.stop)
-        print(printable(rows[0].begin) if rows and chosen.stream else "", end="", flush=True)
-        for found in pieces(loaded, rows, chosen.tokens, **drawing):
-            print(printable(found[0]) if chosen.stream else "", end="", flush=True)
-        whole = [] if chosen.stream else [printable(row.begin + row.text) for row in rows]
-        print(*whole, sep="\n---\n")
-        made = [row.tokens for row in rows]
-    print(f"{sum(map(len, made))} tokens in {time.perf_counter() - begin:.2f} s, with compilation", file=sys.stderr)
+        texts = complete_texts(loaded, tokenizer, prompts, chosen.tokens, stop_strings=chosen.stop, **drawing)
+        if isinstance(loaded.model, Decoder):
+            texts = map(str.__add__, prompts, texts)
+        print(*map(printable, texts), sep="\n---\n")
+    print(f"{time.perf_counter() - begin:.2f} s, with compilation", file=sys.stderr)
 
 
 def _ids(text: str) -> list[int]:

@@ -1,14 +1,11 @@
-"""Continues prompts with a published model: token ids and texts as one batch, and a text in pieces as tokens are made.
-
-    for piece in stream(loaded, tokenizer, "Once upon a time", 100):
-        print(piece, end="", flush=True)
+"""Continues prompts with a published model: token ids, and texts.
 
 Decoding is greedy or draws tokens, and ends at the end tokens that the folder declares. Prompts of any lengths are one batch,
-and each has the result that it has alone. For texts, tokens come from the compiled loop a few at a time; between its calls
-the text so far is decoded, and rows that contain a stop string end.
+and each has the result that it has alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 import jax
@@ -19,13 +16,9 @@ from attnjax.models.files import ModelError, read_table
 from attnjax.models.loading import Loaded
 from attnjax.models.tokens import Tokenizer
 from attnjax.modules import Decoder, EncoderDecoder, generate
-from attnjax.modules.generate import generate_chunks, sampling
-from attnjax.positions.checks import validate_integer
 
 GENERATION = "generation_config.json"
 SEEDS = 2**32
-CHUNK = 8
-"""Tokens between two looks at the text."""
 
 
 class Drawing(TypedDict, total=False):
@@ -91,157 +84,43 @@ def complete_texts(
     stop_strings: str | Sequence[str] = (),
     **drawing: Unpack[Drawing],
 ) -> list[str]:
-    """Returns the text that follows each prompt; a string is one prompt. Args and Raises are those of `stream`.
+    """Returns the text that follows each prompt; a string is one prompt.
 
-    Example, for a folder with weights (skipped as a test, which has none):
-      >>> loaded, tokenizer = load("models/gpt2"), load_tokenizer("models/gpt2")  # doctest: +SKIP
-      >>> complete_texts(loaded, tokenizer, ["The cat", "Once upon"], 4)  # doctest: +SKIP
-      [' sat on the mat', ' a time there was']
-    """
-    rows = start(loaded, tokenizer, prompts, stop_strings)
-    for _ in pieces(loaded, rows, tokens, **drawing):
-        pass
-    return [row.text for row in rows]
-
-
-def stream(
-    loaded: Loaded,
-    tokenizer: Tokenizer,
-    prompt: str,
-    tokens: int,
-    *,
-    stop_strings: str | Sequence[str] = (),
-    **drawing: Unpack[Drawing],
-) -> Iterator[str]:
-    """Yields the text that follows a prompt in pieces, eight tokens or fewer at a time, all by one compiled program.
-
-    A piece never ends within a character: bytes of an unfinished one wait for the rest. What may be the beginning of a stop
-    string waits as well. The pieces together are the text of `complete_texts`.
+    The tokens are those of `complete_batch`. They are decoded with those of the prompt before them, because some tokenizers
+    decode the first token differently (without the space before it).
 
     Args:
       loaded, tokenizer: as from `load` and `load_tokenizer`.
-      prompt: what a decoder continues, or an encoder-decoder reads.
+      prompts: texts that a decoder continues, or an encoder-decoder reads.
       tokens: the largest number of tokens to generate.
       stop_strings: the text ends before the first of them, also where it begins or ends within a token. A stop string that
         begins in the prompt does not count.
       drawing: temperature, top_k, top_p, min_p and seed, see `Drawing`.
 
     Raises:
-      ValueError: as `complete_batch`, and for a stop string that is empty. Errors come with the first piece.
+      ValueError: as `complete_batch`, and for a stop string that is empty.
 
     Example, for a folder with weights (skipped as a test, which has none):
       >>> loaded, tokenizer = load("models/gpt2"), load_tokenizer("models/gpt2")  # doctest: +SKIP
-      >>> "".join(stream(loaded, tokenizer, "The cat", 8, stop_strings=["."]))  # doctest: +SKIP
-      ' sat on the mat'
+      >>> complete_texts(loaded, tokenizer, ["The cat", "Once upon"], 4)  # doctest: +SKIP
+      [' sat on the mat', ' a time there was']
     """
-    (row,) = start(loaded, tokenizer, prompt, stop_strings)
-    for (piece,) in pieces(loaded, [row], tokens, **drawing):
-        if piece:
-            yield piece
-
-
-class Continuation:
-    """A text behind a prompt. It has no arrays, and is changed by `add` and `finish` alone.
-
-    The text is decoded with the tokens of the prompt before it, because some tokenizers decode the first token differently
-    (without the space before it). Its settled part, which no later token can change, grows only.
-
-    Args:
-      tokenizer: decodes tokens.
-      prompt: token ids.
-      stops: the text ends before the first of these strings, as soon as a token completes one.
-      target: whether the text continues the prompt; that of an encoder-decoder does not.
-
-    Attributes:
-      prompt, tokens: the ids of the prompt, and of what follows, without an end token. With a stop string, the last token is
-        the one that completed it.
-      begin: the text of the prompt.
-      text: what has been passed on so far.
-      ended: whether no more tokens are needed.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = (), target: bool = True):
-        self.prompt = list(prompt)
-        self.tokens: list[int] = []
-        self.text, self.ended = "", False
-        self._tokenizer, self._stops = tokenizer, tuple(stops)
-        self._context = self.prompt if target else []
-        self.begin = tokenizer.settled(self._context)
-
-    def add(self, tokens: Sequence[int], *, last: bool = False) -> str:
-        """Returns what the tokens add to the settled text; `last` says that an end token followed them."""
-        if self.ended:
-            return ""
-        for token in tokens:  # one at a time, so that the text does not depend on how many come together
-            self.tokens.append(token)
-            if self._find(self._settled()) is not None:
-                return self.finish()
-        if last:
-            return self.finish()
-        # The end of the text waits where a stop string may have begun.
-        text = self._settled()
-        begun = (size for stop in self._stops for size in range(len(stop) - 1, 0, -1) if text.endswith(stop[:size]))
-        return self._pass(text[: len(text) - max(begun, default=0)])
-
-    def finish(self) -> str:
-        """Returns what has not been passed on, when no more tokens come."""
-        if self.ended:
-            return ""
-        self.ended = True
-        text = self._after(self._tokenizer.decode([*self._context, *self.tokens]))
-        return self._pass(text[: self._find(text)])
-
-    def _settled(self) -> str:
-        return self._after(self._tokenizer.settled([*self._context, *self.tokens]))
-
-    def _after(self, text: str) -> str:
-        """Returns a text without that of the prompt, with which it begins."""
-        if not text.startswith(self.begin):
-            raise ModelError("the tokenizer writes the prompt differently when tokens follow: use token ids instead")
-        return text[len(self.begin) :]
-
-    def _find(self, text: str) -> int | None:
-        """Returns where the first stop string begins, None where there is none."""
-        return min((at for at in map(text.find, self._stops) if at >= 0), default=None)
-
-    def _pass(self, text: str) -> str:
-        """Returns what a text has more than what was passed on, and passes it on."""
-        if not text.startswith(self.text):
-            raise ModelError("the tokenizer changes text that was settled when tokens follow: use token ids instead")
-        piece, self.text = text[len(self.text) :], text
-        return piece
-
-
-def start(
-    loaded: Loaded, tokenizer: Tokenizer, prompts: str | Sequence[str], stop_strings: str | Sequence[str] = ()
-) -> list[Continuation]:
-    """Returns a text that has not grown yet for each prompt. Raises ValueError for a stop string that is empty."""
     prompts, stops = ([one] if isinstance(one, str) else list(one) for one in (prompts, stop_strings))
     if "" in stops:
         raise ModelError("a stop string must have at least one character, got ''")
     target = isinstance(loaded.model, Decoder)
-    return [Continuation(tokenizer, tokenizer.encode(one, continued=target), stops, target) for one in prompts]
+    sources = [tokenizer.encode(one, continued=target) for one in prompts]
+    found = complete_batch(loaded, sources, tokens, **drawing)
+    return [_text(tokenizer, ids if target else [], more, stops) for ids, more in zip(sources, found, strict=True)]
 
 
-def pieces(
-    loaded: Loaded, rows: Sequence[Continuation], tokens: int, **drawing: Unpack[Drawing]
-) -> Iterator[list[str]]:
-    """Yields what each row has got more, after every chunk of tokens; the rows grow meanwhile."""
-    validate_integer("stream", tokens=tokens)
-    ends, (key, rule) = stop_tokens(loaded), _keys_and_rule(drawing, len(rows))
-    parts = generate_chunks(
-        loaded.model,
-        steps=tokens,
-        rule=sampling(loaded.spec.config.vocab, stop=ends, **rule),
-        size=CHUNK,
-        ended=lambda: [row.ended for row in rows],
-        key=key,
-        **_inputs(loaded, [row.prompt for row in rows]),
-    )
-    for part in parts:
-        found = [_until(new, ends) for new in part.tolist()]
-        yield [row.add(new, last=len(new) < part.shape[1]) for row, new in zip(rows, found, strict=True)]
-    yield [row.finish() for row in rows]
+def _text(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int], stops: Sequence[str]) -> str:
+    """Returns the text of tokens behind others, up to the first stop string."""
+    whole = tokenizer.decode([*before, *tokens])
+    # Bytes that follow may change the last characters before them, which then belong to the text.
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(tokenizer.decode(before), whole, strict=False))
+    text = whole[len(list(same)) :]
+    return text[: min((at for at in map(text.find, stops) if at >= 0), default=None)]
 
 
 def stop_tokens(loaded: Loaded) -> list[int]:

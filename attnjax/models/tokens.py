@@ -6,9 +6,7 @@ does not get them twice, and a text that is to be continued has none behind it.
 """
 
 import importlib
-import itertools
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +16,6 @@ TOKENIZER = "tokenizer.json"
 CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
 SIZE = 64 * 2**20
 """The largest tokenizer.json that is read, in bytes; one with 256,000 tokens has 33 MB."""
-BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-"""Tokens of tokenizers with byte fallback."""
 
 
 class Tokenizer:
@@ -52,17 +48,6 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         """Returns text, without special tokens."""
         return self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=True)
-
-    def settled(self, tokens: Sequence[int]) -> str:
-        """Returns the beginning of `decode(tokens)` that stays whatever tokens follow.
-
-        Left out are the bytes of an unfinished character at the end, and all tokens of single bytes there (`<0xE4>`), because
-        such a run is decoded as a whole.
-        """
-        count = len(tokens)
-        while count and BYTE.fullmatch(self._tokenizer.id_to_token(int(tokens[count - 1])) or ""):
-            count -= 1
-        return self.decode(tokens[:count]).rstrip("\N{REPLACEMENT CHARACTER}")
 
 
 def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
@@ -101,13 +86,9 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
 
 def _around(tokenizer: Any, root: pathlib.Path) -> tuple[list[int], list[int]]:
     """Returns the special tokens in front of a text and behind it."""
-    words = itertools.chain(["a"], map(tokenizer.id_to_token, range(tokenizer.get_vocab_size())))
-    made = (tokenizer.encode(word) for word in words if word)
-    probe = next((one for one in made if any(part is not None for part in one.sequence_ids)), None)
-    before, after = [], []
-    if probe is not None:
-        own = [i for i, part in enumerate(probe.sequence_ids) if part is not None]
-        before, after = probe.ids[: own[0]], probe.ids[own[-1] + 1 :]
+    probe = tokenizer.encode("a")
+    own = [i for i, part in enumerate(probe.sequence_ids) if part is not None] or [len(probe.ids)]
+    before, after = probe.ids[: own[0]], probe.ids[own[-1] + 1 :]
     tables = [read_table(root, name) for name in CONFIGS if (root / name).exists()]
     for name, ids in (("bos", before), ("eos", after)):
         wanted = next((table[f"add_{name}_token"] for table in tables if f"add_{name}_token" in table), None)

@@ -2,8 +2,7 @@
 
 Decoding is greedy, or samples at a temperature from the tokens that top k, top p and min p leave. The tokens equal those of
 running the model again on the whole sequence after every token, at a cost of O(T) per token; under encodings that depend on
-the length (`DynamicNTK`, `LongRoPE`) that is the length of prompt and steps together. `generate_chunks` yields the same tokens
-in parts.
+the length (`DynamicNTK`, `LongRoPE`) that is the length of prompt and steps together.
 
 Compiled anew are another shape of the prompt, another number of steps or of stop tokens, another `top_k`, and a rule that
 leaves out one that another call had. Temperature, top p, min p, the ids of stop tokens and keys are data.
@@ -21,7 +20,7 @@ arXiv:2407.01082 (min p).
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import chex
@@ -257,58 +256,6 @@ def generate(
     return _generate(model, given, _checked_key(key, rule, prompt.shape[0]), steps, rule)
 
 
-def generate_chunks(
-    model: Decoder | EncoderDecoder,
-    prompt: Int[ArrayLike, "B T"],
-    steps: int,
-    rule: Sampling,
-    *,
-    size: int = 16,
-    ended: Callable[[], Sequence[bool]] | None = None,
-    source: Int[ArrayLike, "B S"] | None = None,
-    source_valid: Bool[ArrayLike, "B S"] | None = None,
-    valid: Bool[ArrayLike, "B T"] | None = None,
-    key: Key[Array, "*B"] | None = None,
-) -> Iterator[Int[np.ndarray, "B n"]]:
-    """Yields the tokens of `generate` in parts: first one column, then `size` at a time, the last time the rest.
-
-    The first part compiles one program, all others together a second one, between whose calls the KV caches stay on the
-    device. After all rows have ended nothing more comes.
-
-    Args:
-      model, prompt, steps, source, source_valid, valid, key: as in `generate`.
-      rule: from `sampling`.
-      size: largest number of tokens of a part.
-      ended: asked before every part but the first, which rows [B] need no more tokens; they repeat their last token.
-
-    Raises:
-      ValueError: as `generate`, at the first part.
-
-    Example:
-      >>> from attnjax.modules import TransformerConfig
-      >>> from flax import nnx
-      >>> config = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=32)
-      >>> decoder = Decoder(config, rngs=nnx.Rngs(0))
-      >>> [part.shape for part in generate_chunks(decoder, np.array([[1, 2, 3]]), 6, sampling(11), size=3)]
-      [(1, 1), (1, 3), (1, 2)]
-    """
-    validate_integer("generate", size=size)
-    given = Prompt(prompt, valid, source, source_valid)
-    _check(model, given, steps)
-    key = _checked_key(key, rule, prompt.shape[0])
-    state = _start(model, given, key, steps, rule)
-    yield np.asarray(state.token)[:, None]
-    made = 1
-    while made < steps:
-        if ended is not None:
-            state = state._replace(done=state.done | np.asarray(ended(), bool))
-        if np.asarray(state.done).all():
-            return
-        state, out = _run(model, state, key, size, np.int32(steps), rule)
-        yield np.asarray(out)[:, : steps - made]
-        made += size
-
-
 def start(model: Decoder | EncoderDecoder, prompt: Prompt, key: Key[Array, "*B"], steps: int, rule: Sampling) -> State:
     """Returns the state after the first token; its caches have room for `steps` tokens."""
     (B, T), tokens, valid = prompt.tokens.shape, prompt.tokens, prompt.valid
@@ -325,24 +272,14 @@ def start(model: Decoder | EncoderDecoder, prompt: Prompt, key: Key[Array, "*B"]
     return State(jnp.int32(1), first, rule.ends(first), jnp.asarray(length), caches)
 
 
-def run(
-    model: Decoder | EncoderDecoder,
-    state: State,
-    key: Key[Array, "*B"],
-    size: int,
-    steps: Int[ArrayLike, ""] | int,
-    rule: Sampling,
-) -> tuple[State, Int[Array, "B size"]]:
-    """Returns the state after the next tokens, at most `size` and `steps` in all, and these tokens.
-
-    An example that has ended repeats its last token. The loop ends when every example has; columns that it did not reach
-    repeat the last token too.
-    """
-    begin = state.step
-    end = jnp.minimum(begin + size, steps)
+@functools.partial(jax.jit, static_argnames="steps")
+def _generate(
+    model: Decoder | EncoderDecoder, prompt: Prompt, key: Key[Array, "*B"], steps: int, rule: Sampling
+) -> Int[Array, "B steps"]:
+    """Returns the tokens; an example that has ended repeats its last one, and the loop ends when every example has."""
 
     def more(carry: tuple[State, Array]) -> Bool[Array, ""]:
-        return (carry[0].step < end) & ~carry[0].done.all()
+        return (carry[0].step < steps) & ~carry[0].done.all()
 
     def advance(carry: tuple[State, Array]) -> tuple[State, Array]:
         state, out = carry
@@ -350,26 +287,15 @@ def run(
         logits, caches = model.decode(state.token[:, None], state.caches, pos=pos)
         token = rule.pick(_at_step(key, state.step), logits[:, -1])
         token = jnp.where(state.done, state.token, token)
-        out = out.at[:, state.step - begin].set(token)
+        out = out.at[:, state.step].set(token)
         return State(state.step + 1, token, state.done | rule.ends(token), state.length, caches), out
 
-    out = jnp.zeros((state.token.shape[0], size), jnp.int32)
-    if size == 0:
-        return state, out
-    state, out = jax.lax.while_loop(more, advance, (state, out))
-    reached = np.arange(size, dtype=np.int32)[None] < state.step - begin
-    return state, jnp.where(reached, out, state.token[:, None])
-
-
-@functools.partial(jax.jit, static_argnames="steps")
-def _generate(model, prompt: Prompt, key, steps: int, rule: Sampling) -> Int[Array, "B steps"]:
     state = start(model, prompt, key, steps, rule)
-    _, rest = run(model, state, key, steps - 1, steps, rule)
-    return jnp.concatenate([state.token[:, None], rest], axis=1)
-
-
-_start = jax.jit(start, static_argnames="steps")
-_run = jax.jit(run, static_argnames="size", donate_argnames="state")
+    if steps == 1:
+        return state.token[:, None]
+    state, out = jax.lax.while_loop(more, advance, (state, jnp.tile(state.token[:, None], steps)))
+    reached = np.arange(steps, dtype=np.int32)[None] < state.step
+    return jnp.where(reached, out, state.token[:, None])
 
 
 def _at_step(key: Key[Array, "*B"], step: Int[ArrayLike, ""]) -> Key[Array, "*B"]:

@@ -40,7 +40,7 @@ MODULES = {
 }
 """Modules whose public names are those of their part."""
 BESIDE = {
-    "attnjax.modules": ("generate.generate_chunks", "generate.Sampling", "generate.sampling"),
+    "attnjax.modules": ("generate.Sampling", "generate.sampling"),
     "attnjax.tasks": ("TASKS",),
 }
 """What a part shows of its modules beside its own names: docstrings of other pages send readers to it."""

@@ -1,4 +1,4 @@
-"""Generation: the likeliest tokens, filters against those of transformers, draws, padding, stops, keys of rows, parts."""
+"""Generation: the likeliest tokens, filters against those of transformers, draws, padding, stops, keys of rows."""
 
 import itertools
 import json
@@ -13,9 +13,6 @@ from attnjax.modules import Decoder, EncoderDecoder, generate
 from attnjax.modules.generate import (
     Prompt,
     _generate,
-    _run,
-    _start,
-    generate_chunks,
     keep_min_p,
     keep_top_k,
     keep_top_p,
@@ -118,22 +115,6 @@ def test_a_row_ends_at_the_first_stop_token_and_repeats_it(decoder, keys, drawn)
     assert (expected != drawn).any()
     np.testing.assert_array_equal(generate(decoder, PROMPT, STEPS, **RULE, key=keys, stop=stop), expected)
     assert sampling(11, stop=3).stops.tolist() == sampling(11, stop=[3, 3]).stops.tolist() == [3]
-
-
-def test_parts_are_the_tokens_of_one_program(decoder, keys, drawn):
-    before = _start._cache_size(), _run._cache_size()
-    parts = lambda **options: list(
-        generate_chunks(decoder, PROMPT, STEPS, sampling(11, **RULE), size=3, key=keys, **options)
-    )
-    found = parts()
-    assert [part.shape[1] for part in found] == [1, 3, 3, 1]
-    np.testing.assert_array_equal(np.concatenate(found, 1), drawn)
-    # Row 0 ends after the first part and repeats its token; nothing follows once both have ended.
-    said = iter([[True, False], [True, True]])
-    found = parts(ended=lambda: next(said))
-    assert [part.shape for part in found] == [(2, 1), (2, 3)]
-    np.testing.assert_array_equal(np.concatenate(found, 1), [[drawn[0, 0]] * 4, drawn[1, :4]])
-    assert (_start._cache_size(), _run._cache_size()) == (before[0] + 1, before[1] + 1)
 
 
 SHARES = [
