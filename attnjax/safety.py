@@ -13,7 +13,7 @@ import pathlib
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 NAME = re.compile(r"[\w.+=,-]{1,200}")
 PARTIAL = re.compile(r"\..*\.tmp")
@@ -92,6 +92,18 @@ def write(path: pathlib.Path, data: bytes, *, durable: bool = True) -> None:
         raise
     if durable:
         sync(path.parent)
+
+
+def write_all(folder: pathlib.Path, files: Mapping[str, str | bytes]) -> list[pathlib.Path]:
+    """Write files to a folder, which is made where there is none, in this order; return their paths.
+
+    Raises ValueError where the folder is a link, and OSError where the disk refuses.
+    """
+    refuse_link(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write(folder / name, content.encode() if isinstance(content, str) else content, durable=False)
+    return [folder / name for name in files]
 
 
 def sync(folder: pathlib.Path) -> None:

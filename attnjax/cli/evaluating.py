@@ -5,6 +5,7 @@ import json
 import pathlib
 from typing import Any
 
+from attnjax import safety
 from attnjax.cli.compilation_cache import keep_programs
 from attnjax.config.names import EXTENSION_NAMES, check_name
 from attnjax.config.outside import import_modules
@@ -98,11 +99,7 @@ def _refuse_text_options(arguments: argparse.Namespace) -> None:
 
 def _write(out: pathlib.Path, table: str, rows: Rows) -> int:
     """Prints the table, and writes it and the rows to a folder."""
-    from attnjax.report.placing import placed
-
-    with placed(out) as folder:
-        (folder / "table.md").write_text(table + "\n", encoding="utf-8")
-        (folder / "scores.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    safety.write_all(out, {"table.md": f"{table}\n", "scores.json": json.dumps(rows, indent=1) + "\n"})
     print(table)
     print(f"\n{out}: table.md, scores.json")
     return 0

@@ -12,9 +12,8 @@ __all__ = ["answer", "build"]
 def build(directory: str | Path, out: str | Path | None = None) -> list[Path]:
     """Write the report of the sweep in `directory` to `out` (default: directory/report) and return its files.
 
-    `directory` may be a packed folder: the page then leads to no folders of runs. An earlier report is replaced when all
-    files of the new one are written, and stays as it was where one cannot be.
-    `out` may be a link; directory/report and what lies in a report may not.
+    `directory` may be a packed folder: the page then leads to no folders of runs. An earlier report is replaced, file by
+    file, when all of the new one is made. `out` may be a link; directory/report may not, and a link in it is replaced.
 
     Raises:
         ValueError: `directory` holds nothing that can be reported, or records of a newer schema; `out` cannot be

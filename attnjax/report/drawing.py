@@ -87,12 +87,17 @@ def new_figure(
     return figure, list(np.ravel(figure.subplots(rows, columns, squeeze=False, width_ratios=width_ratios)))
 
 
-def save(figure: Any, path: Path) -> list[Path]:
+def save(figure: Any, path: Path) -> None:
     """Write path.png and path.svg; the same figure gives the same bytes."""
-    paths = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
-    figure.savefig(paths[0], metadata={"Software": None})
-    paths[1].write_text(svg(figure), encoding="utf-8")
-    return paths
+    path.with_name(f"{path.name}.png").write_bytes(png(figure))
+    path.with_name(f"{path.name}.svg").write_text(svg(figure), encoding="utf-8")
+
+
+def png(figure: Any) -> bytes:
+    """A figure as PNG."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()
 
 
 def svg(figure: Any) -> str:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from attnjax import safety
 from attnjax.records.files import real
 from attnjax.records.packed import is_packed
 from attnjax.records.stored import Sweep, read
@@ -21,7 +22,6 @@ from attnjax.report import drawing, figures
 from attnjax.report.formatting import csv_table
 from attnjax.report.notes import notes
 from attnjax.report.page import page
-from attnjax.report.placing import placed
 from attnjax.report.tables import Summary, summarise
 from attnjax.report.texts import table_md
 from attnjax.report.tuning import Tuning, choices_in, tuning
@@ -35,19 +35,17 @@ def write(root: Path, out: str | Path | None) -> list[Path]:
         raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
     summary, tuned = numbers(root, [target, *([Path(out)] if out is not None else [])])
     links = {} if is_packed(root) else _links(root, target, summary.sweep)
+    with drawing.settings():
+        wide, narrow = (figures.overview(summary.tasks, layout) for layout in (figures.WIDE, figures.NARROW))
+        files = {"figure.png": drawing.png(wide), "figure.svg": drawing.svg(wide)} | _tables(summary, tuned)
+        files["table.md"] = table_md(summary, tuned)
+        files["report.html"] = page(summary, tuned, links, files["figure.svg"], drawing.svg(narrow))
     try:
-        with placed(target) as temporary, drawing.settings():
-            made = drawing.save(figures.overview(summary.tasks), temporary / "figure")
-            wide = made[1].read_text(encoding="utf-8")
-            narrow = drawing.svg(figures.overview(summary.tasks, figures.NARROW))
-            texts = _tables(summary, tuned) | {"table.md": table_md(summary, tuned)}
-            texts["report.html"] = page(summary, tuned, links, wide, narrow)
-            made += [_write(temporary / name, text) for name, text in texts.items()]
-    except ValueError as error:  # a link or a folder in the place of a file
+        return safety.write_all(target, files)
+    except ValueError as error:  # a link in the place of the folder
         raise ValueError(f"the report cannot be written to {target}: {error}. Remove it, or give --out") from error
     except OSError as error:
         raise ValueError(f"the report cannot be written to {target}: {error.strerror or error}") from error
-    return [target / path.name for path in made]
 
 
 def numbers(root: Path, ignore: list[Path]) -> tuple[Summary, Tuning | None]:
@@ -73,8 +71,3 @@ def _links(root: Path, target: Path, sweep: Sweep) -> dict[str, str]:
         return {}
     start = "/".join(quote(part) for part in Path(way).parts)
     return {run.id: f"{start}/{run.id}/" for run in sweep.runs if run.state != "absent"}
-
-
-def _write(path: Path, text: str) -> Path:
-    path.write_bytes(text.encode("utf-8"))  # with the same line endings on every system
-    return path

@@ -218,6 +218,17 @@ def test_what_cannot_be_reported_is_a_clear_error_and_writes_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_report_is_written_through_no_link_and_what_others_put_there_stays(tmp_path: Path):
+    one_run(tmp_path / "one")
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "one" / "report").mkdir()
+    (tmp_path / "one" / "report" / "notes.txt").write_text("mine")
+    (tmp_path / "one" / "report" / "table.md").symlink_to(tmp_path / "victim")
+    names = {path.name for path in build(tmp_path / "one")}
+    assert {path.name for path in (tmp_path / "one" / "report").iterdir()} == {*names, "notes.txt"}
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
 def test_odd_tasks_have_a_report(tmp_path: Path):
     """One run at one length, many lengths, infinite losses, no training length, all but one failed: a task for each."""
     cases = {"one run": [40], "many lengths": range(1, 200, 3)}
