@@ -5,8 +5,8 @@ the differences between encodings past these lengths keep their sign? Committed 
 tokens after training at 16 are copied by RoPE in 57, 27, 7 or 0 % of cases, 20 tokens by ALiBi in 9, 97, 86 or 64 %.
 
 Tasks:    copy     repeat one token as often as it was given (`rsc`), trained at 1 to 16 tokens; eight seeds, nine recipes
-          markov   Markov chains of 8 symbols, a new one for every sequence, trained at 64 symbols; five seeds, four recipes
-          text     bytes of Python's own standard library, trained at 64 bytes; five seeds, four recipes
+          markov   Markov chains of 8 symbols, a new one for every sequence, trained at 64 symbols; six seeds, four recipes
+          text     bytes of Python's own standard library, trained at 64 bytes; six seeds, four recipes
 Encodings: sinusoidal, RoPE, NoPE, ALiBi, T5, learned. Every row of T5's table is reached in training (`max_distance` 32).
 
 What is compared, said before the runs. The score of a run past training is its mean over the tested lengths beyond the trained
@@ -38,7 +38,7 @@ from attnjax.sweep import chain, product, seeds, vary
 VARIANTS = {
     "all": "all three tasks",
     "copy": "copying: 6 encodings, 3 rates, 3 numbers of steps, 8 seeds; `--extend` puts all tasks into one folder",
-    "markov": "Markov chains: 6 encodings, 2 rates, 2 numbers of steps, 5 seeds",
+    "markov": "Markov chains: 6 encodings, 2 rates, 2 numbers of steps, 6 seeds",
     "text": "the same on text",
 }
 
@@ -69,8 +69,8 @@ TEXT = MARKOV | {"task": {"name": "text", "options": {"split_by": "group"}, "len
 
 RECIPES = {
     "copy": (COPY, (1e-3, 3e-3, 1e-2), (750, 1500, 3000), 8),
-    "markov": (MARKOV, (3e-3, 1e-2), (2000, 4000), 5),
-    "text": (TEXT, (3e-3, 1e-2), (1500, 3000), 5),
+    "markov": (MARKOV, (3e-3, 1e-2), (2000, 4000), 6),
+    "text": (TEXT, (3e-3, 1e-2), (1500, 3000), 6),
 }
 
 
