@@ -90,35 +90,17 @@ def one_stack(fields: Fields) -> Spec:
     return Spec(TransformerConfig(**fields))
 
 
-def resolved(spec: Spec) -> Fields:
-    """Returns the fields of the only stack or the decoder, with defaults filled in, encodings and windows by layer."""
-    c = spec.config
-    return vars(c) | {
-        "kv_heads": c.sizes.kv_heads,
-        "head_dim": c.sizes.head_dim,
-        "encoding": c.encodings,
-        "window": None,
-        "windows": c.layer_windows,
-        "feed_forward_bias": c.bias_of_feed_forward,
-        "attention_output_bias": c.output_bias_of_attention,
-        "qk_norm_epsilon": c.qk_norm_epsilon if c.qk_norm else None,
-        "embedding_dropout": c.input_dropout,
-    }
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """One family of published models: how its config.json and its weights are read and written.
+    """One family of published models: how its config.json is read, and its weights are read and written.
 
     Attributes:
       model_type: its name in config.json.
       keys: the parts of config.json, read in this order.
       weights: returns the weight map of a spec, in the order of the model.
       fixed: fields that have one value in the family.
-      written: keys of config.json that are written, and not read: `architectures`, the class in transformers.
       unused: keys of config.json that change no number of the family.
       spec: returns the spec of fields. Raises ValueError for what the modules cannot compute.
-      fields: returns the fields of a spec, for `keys` to write.
       build: returns a model with random parameters; a decoder unless given.
       prefix: first part of most names of tensors; checkpoints of the model without output layer lack it.
       ignored: regular expressions (`re.fullmatch`) of tensors that a checkpoint may hold beside the weight map:
@@ -136,10 +118,8 @@ class Architecture:
     keys: tuple[Part, ...]
     weights: Callable[[Spec], tuple[Weight, ...]]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    written: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unused: tuple[str, ...] = ()
     spec: Callable[[Fields], Spec] = one_stack
-    fields: Callable[[Spec], Fields] = resolved
     build: Callable[[Spec, nnx.Rngs], nnx.Module] = decoder
     prefix: str = ""
     ignored: tuple[str, ...] = ()
@@ -152,14 +132,6 @@ class Architecture:
         spec = self.spec({**fields, **self.fixed})
         reader.finish(self.unused)
         return spec
-
-    def to_json(self, spec: Spec) -> dict[str, Any]:
-        """Returns the config.json of a spec. Raises ValueError for an encoding or windows that have no place there."""
-        fields = self.fields(spec)
-        table = {"model_type": self.model_type, **self.written}
-        for part in self.keys:
-            table |= part.write(fields)
-        return table
 
 
 def with_fields(spec: Spec, **fields: Any) -> Spec:

@@ -12,7 +12,7 @@ from flax import nnx
 
 from attnjax.attention import Mask
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Path, Spec, Weight, resolved
+from attnjax.models.base import Architecture, Path, Spec, Weight
 from attnjax.models.config_json import COUNT, FLAG, POSITIVE, SHARE, SIZES, Fields, Kind, choice, key, must
 from attnjax.models.encodings_json import LearnedPositions
 from attnjax.modules import Encoder, TransformerConfig
@@ -82,12 +82,6 @@ def spec(fields: Fields) -> Spec:
     return Spec(TransformerConfig(**fields, output_bias=head == "masked_lm"), head=head, bidirectional=True)
 
 
-def fields_of(spec: Spec) -> Fields:
-    """Returns the fields of a spec, and its class."""
-    name = next(name for name, head in HEADS.items() if head == spec.head)
-    return resolved(spec) | {"architectures": [name]}
-
-
 def weights(spec: Spec) -> tuple[Weight, ...]:
     """Returns the weight map of a spec."""
     c, name = spec.config, "bert.embeddings"
@@ -141,7 +135,6 @@ BERT = Architecture(
     fixed={"norm_position": "post", "embedding_norm": True},
     unused=("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head"),
     spec=spec,
-    fields=fields_of,
     weights=weights,
     build=lambda spec, rngs: {"masked_lm": BertMaskedLM, "pooler": BertPooler}[spec.head](spec.config, rngs=rngs),
     prefix="bert.",

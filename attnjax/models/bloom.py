@@ -45,7 +45,6 @@ def weights(spec: Spec) -> tuple[Weight, ...]:
 
 BLOOM = Architecture(
     model_type="bloom",
-    written={"architectures": ["BloomForCausalLM"]},
     keys=KEYS,
     fixed={"activation": "gelu_tanh", "encoding": ALiBi(), "embedding_norm": True, "embedding_dropout": 0.0},
     unused=UNUSED,

@@ -1,4 +1,4 @@
-"""Reads and writes config.json by a table: the parts of a family, each with a key and the field that it sets.
+"""Reads config.json by a table: the parts of a family, each with a key and the field that it sets.
 
 A config may have a key that its own library knows and this one does not. Ignoring it silently could load another model,
 so `Reader` records which keys were read, and `finish` refuses the rest. A key of a table inside the config is named with a
@@ -53,7 +53,7 @@ def whole(lowest: int = 1, highest: int = NUMBER) -> Kind:
 
 
 def choice(*same: str, **ours: Any) -> Kind:
-    """Returns the kind of a few names, each with its meaning here; to be written, a meaning has its first name.
+    """Returns the kind of a few names, each with its meaning here.
 
     Example:
       >>> choice("relu", gelu_new="gelu_tanh").rule
@@ -151,10 +151,6 @@ class Part(Protocol):
         """Returns fields from a config, given those of the parts before."""
         ...
 
-    def write(self, fields: Fields) -> Fields:
-        """Returns keys of a config from all fields. Raises ValueError for values that the family has no place for."""
-        ...
-
 
 class Key(NamedTuple):
     """A key that is a field. `default` and `null` may be functions of the fields before; without a field it is only checked."""
@@ -170,14 +166,6 @@ class Key(NamedTuple):
         default, null = (one(fields) if callable(one) else one for one in (self.default, self.null))
         value = reader.get(self.kind, *self.names, default=default, null=null)
         return {self.field: value} if self.field else {}
-
-    def write(self, fields: Fields) -> Fields:
-        """Returns the key; a value that has no name there becomes null."""
-        if not self.field:
-            return {}
-        value = fields[self.field]
-        names = {ours: theirs for theirs, ours in reversed((self.kind.ours or {}).items())}
-        return {self.names[0]: names.get(value) if names else value}
 
 
 def key(field: str, name: str, kind: Kind, default: Any = ..., *others: str, null: Any = ...) -> Key:

@@ -1,6 +1,6 @@
 """Parts of a config.json that say an encoding: learned positions, and RoPE with its context scalings in one of two styles:
 
-    "rope_theta": 1e4, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, ...}      transformers 4; written here
+    "rope_theta": 1e4, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, ...}      transformers 4
     "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, ...}   transformers 5
 
 The rules are those of `modeling_rope_utils` in Hugging Face transformers 5. An unknown scaling is an error.
@@ -10,17 +10,11 @@ import math
 from typing import Any, NamedTuple
 
 from attnjax.models.config_json import COUNT, FLAG, NUMBERS, POSITIVE, Fields, Key, Reader, choice
-from attnjax.positions import DualChunk, DynamicNTK, Learned, Llama3, LongRoPE, PositionInterpolation, RoPE, YaRN
+from attnjax.positions import DynamicNTK, Learned, Llama3, LongRoPE, PositionInterpolation, RoPE, YaRN
 from attnjax.positions.scaling import Scaling
 
 ORIGINAL = "original_max_position_embeddings"
 LONGEST = "max_position_embeddings"
-TRAINED = 2048
-"""`max_position_embeddings` of a config.json that is made from a spec, which does not say the trained length.
-
-No logits depend on it, but reading past the trained length does. `save` puts the number of the config.json that was read in
-its place.
-"""
 
 
 def inner(*names: str) -> tuple[str, ...]:
@@ -58,7 +52,7 @@ SCALINGS: dict[str, tuple[Any, tuple[Key, ...]]] = {
 
 
 class Rope(NamedTuple):
-    """The encoding of a family with RoPE. Writing takes the first layer with RoPE or dual chunks.
+    """The encoding of a family with RoPE.
 
     Attributes:
       theta: default of the base.
@@ -79,15 +73,6 @@ class Rope(NamedTuple):
         kind = reader.get(choice(*SCALINGS), *inner("rope_type", "type"), default="default")
         trained = reader.get(COUNT, LONGEST, default=None)
         return {"encoding": RoPE(theta=base, fraction=share, scaling=_scaling(reader, kind, trained))}
-
-    def write(self, fields: Fields) -> Fields:
-        """Returns the keys of base, fraction, trained length and scaling."""
-        encodings = fields["encoding"]
-        one = next((one for one in encodings if isinstance(one, RoPE | DualChunk)), encodings[0])
-        if not isinstance(one, RoPE | DualChunk):
-            raise ValueError(f"a config.json of this family has no place for {one}")
-        share = {self.names[1]: one.fraction} if self.fraction != 1.0 and isinstance(one, RoPE) else {}
-        return {self.names[0]: one.theta, **share, **_written(one.scaling)}
 
 
 def _scaling(reader: Reader, kind: str, trained: int | None) -> Scaling | None:
@@ -116,20 +101,6 @@ def _scaling(reader: Reader, kind: str, trained: int | None) -> Scaling | None:
     return make(**found)
 
 
-def _written(scaling: Scaling | None) -> Fields:
-    """Returns the keys of a scaling and of the trained length, which is that of the scaling where it fixes one."""
-    kind = next((kind for kind, (made, _) in SCALINGS.items() if made is not None and type(scaling) is made), "default")
-    if scaling is not None and kind == "default":
-        raise ValueError(f"a config.json has no place for {scaling}")
-    table: Fields = {"rope_type": kind}
-    for one in SCALINGS[kind][1]:
-        value = getattr(scaling, one.field)
-        if value is not None:
-            table[one.names[0].partition(".")[2]] = list(value) if isinstance(value, tuple) else value
-    fixed = isinstance(scaling, DynamicNTK | LongRoPE)
-    return {LONGEST: table.get(ORIGINAL, TRAINED) if fixed else TRAINED} | ({"rope_scaling": table} if scaling else {})
-
-
 class LearnedPositions(NamedTuple):
     """The encoding of a family with a learned table: the key of its length, and older names."""
 
@@ -138,10 +109,3 @@ class LearnedPositions(NamedTuple):
     def read(self, reader: Reader, fields: Fields) -> Fields:
         """Returns the table."""
         return {"encoding": Learned(reader.get(COUNT, *self.names))}
-
-    def write(self, fields: Fields) -> Fields:
-        """Returns the key of the length."""
-        one = fields["encoding"][0]
-        if not isinstance(one, Learned):
-            raise ValueError(f"a config.json of this family has no place for {one}")
-        return {self.names[0]: one.length}

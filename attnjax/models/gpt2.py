@@ -61,7 +61,6 @@ def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
 
 GPT2 = Architecture(
     model_type="gpt2",
-    written={"architectures": ["GPT2LMHeadModel"]},
     keys=KEYS,
     unused=UNUSED,
     weights=weights,

@@ -44,7 +44,6 @@ def weights(spec: Spec) -> tuple[Weight, ...]:
 
 GPT_NEOX = Architecture(
     model_type="gpt_neox",
-    written={"architectures": ["GPTNeoXForCausalLM"]},
     keys=KEYS,
     fixed={"feed_forward_bias": True},
     unused=("attention_probs_dropout_prob", "hidden_dropout_prob"),  # of GPT-NeoX-20B; its library reads neither

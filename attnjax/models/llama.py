@@ -34,7 +34,7 @@ from attnjax.models.config_json import (
 )
 from attnjax.models.encodings_json import Rope
 from attnjax.modules import TransformerConfig
-from attnjax.positions import DualChunk, NoPE, RoPE
+from attnjax.positions import DualChunk, NoPE
 
 heads = lambda fields: fields["heads"]
 KEYS = (
@@ -81,17 +81,6 @@ class Windows(NamedTuple):
         windows: list[Window | None] = [size - 1 if one and size is not None else None for one in used]
         return {"window": windows[0]} if len(set(windows)) == 1 else {"windows": tuple(windows)}
 
-    def write(self, fields: Fields) -> Fields:
-        """Returns the keys of the windows. Raises ValueError for windows of more than one width."""
-        windows = fields["windows"]
-        widths = {window for window in windows if window is not None}
-        if len(widths) > 1 or any(isinstance(width, tuple) for width in widths):
-            raise ValueError(f"a config.json of this family has one sliding_window, and no place for {windows}")
-        size = {"sliding_window": widths.pop() + 1 if widths else None}
-        kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
-        on = size["sliding_window"] is not None
-        return size | ({"use_sliding_window": on, "layer_types": kinds} if self.switched else {})
-
 
 def last_layers(reader: Reader, fields: Fields) -> list[bool]:
     """Returns which layers of a Qwen have a window."""
@@ -114,11 +103,6 @@ class DualChunks(NamedTuple):
         chunk, local = (reader.get(COUNT, f"{self.name}.{name}_size") for name in ("chunk", "local"))
         return {"encoding": DualChunk.of(fields["encoding"], chunk=chunk, local=local)}
 
-    def write(self, fields: Fields) -> Fields:
-        """Returns the table, if the first layer has dual chunks."""
-        one = fields["encoding"][0]
-        return {self.name: {"chunk_size": one.chunk, "local_size": one.local}} if isinstance(one, DualChunk) else {}
-
 
 class LayersWithoutRope(NamedTuple):
     """The layers of a SmolLM3 that have no encoding, unless the config lists them every fourth."""
@@ -132,10 +116,6 @@ class LayersWithoutRope(NamedTuple):
         usual = [int((layer + 1) % every != 0) for layer in range(layers)]
         listed = reader.get(per_layer(layers, 0, 1), self.name, default=usual)
         return {"encoding": tuple(fields["encoding"] if one else NoPE() for one in listed)}
-
-    def write(self, fields: Fields) -> Fields:
-        """Returns the list of layers, 1 where one has RoPE."""
-        return {self.name: [int(isinstance(one, RoPE)) for one in fields["encoding"]]}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -160,7 +140,6 @@ def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
 
 def family(
     model_type: str,
-    name: str,
     *parts: Part,
     theta: float = 10_000.0,
     defaults: Mapping[str, Any] | None = None,
@@ -170,7 +149,7 @@ def family(
     """Returns a family with the keys and weights of LLaMA, and what it has of its own.
 
     Args:
-      model_type, name: as in config.json, and the class in transformers.
+      model_type: as in config.json.
       parts: keys beside those of LLaMA.
       theta: default of the base of RoPE.
       defaults: of keys of LLaMA, by field, where they are other ones.
@@ -181,7 +160,6 @@ def family(
         model_type=model_type,
         keys=(*keys, Rope(theta), *parts),
         fixed={"norm": "rms", **(fixed or {})},
-        written={"architectures": [name]},
         unused=unused,
         weights=weights,
         prefix="model.",
@@ -191,20 +169,17 @@ def family(
 
 LLAMA = family(
     "llama",
-    "LlamaForCausalLM",
     *BIASES,
     must("rope_interleaved", False),
     defaults={"kv_heads": heads},  # the first release had no key of their number
 )
 MISTRAL = family(
     "mistral",
-    "MistralForCausalLM",
     Windows(lambda reader, fields: [True] * fields["layers"], switched=False),
     fixed={"bias": False},
 )
 QWEN2 = family(
     "qwen2",
-    "Qwen2ForCausalLM",
     DualChunks(),
     Windows(last_layers),
     must("use_mrope", False),
@@ -212,7 +187,6 @@ QWEN2 = family(
 )
 QWEN3 = family(
     "qwen3",
-    "Qwen3ForCausalLM",
     BIAS,
     Windows(last_layers),
     must("use_mrope", False),
@@ -222,7 +196,6 @@ QWEN3 = family(
 )
 SMOLLM3 = family(
     "smollm3",
-    "SmolLM3ForCausalLM",
     *BIASES,
     LayersWithoutRope(),
     Windows(lambda reader, fields: [isinstance(one, NoPE) for one in fields["encoding"]], missing=None),

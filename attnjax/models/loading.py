@@ -90,7 +90,7 @@ def load(
       >>> from attnjax.models import MODELS, save
       >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
       >>> spec = MODELS["gpt2"].config(sizes)
-      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"], sizes)
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     loaded = load(save(made, folder + "/tiny"), dtype="bfloat16")
       >>> loaded.model.embedding.table.dtype.name, loaded.new

@@ -3,7 +3,6 @@
 The folder appears complete or not at all. No file is ever replaced.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -14,8 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.models.base import Spec, resolved
-from attnjax.models.encodings_json import LONGEST
+from attnjax.models.base import Spec, with_fields
 from attnjax.models.files import ModelError, read_bytes
 from attnjax.models.loading import CONFIG, Loaded
 from attnjax.models.matching import groups
@@ -42,8 +40,6 @@ RUN_FIELDS = (
     *("attention_dropout", "residual_dropout", "embedding_dropout", "remat", "scan_layers"),
 )
 """Fields of `TransformerConfig` that describe a run, not a model."""
-SPECIAL = "_token_id"
-"""The end of every key of config.json that names a special token."""
 
 
 def save(
@@ -55,13 +51,14 @@ def save(
     """Writes a model to a folder, and returns the absolute path of the folder. After an error nothing is left behind.
 
     Args:
-      loaded: the result of `load`, `dataclasses.replace(loaded, model=trained)`, or a `Loaded` made by hand.
+      loaded: the result of `load`, `dataclasses.replace(loaded, model=trained)`, or a `Loaded` made by hand. Its `json` is
+        written, and must describe the model.
       folder: a new or empty folder.
       dtype: of all tensors in the files; that of the parameters unless given.
 
     Raises:
       ModelError: a folder that holds files.
-      ValueError: a model that its family cannot express.
+      ValueError: `loaded.json` describes another model.
       OSError: a file that cannot be written.
 
     Example:
@@ -70,7 +67,7 @@ def save(
       >>> from flax import nnx
       >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
       >>> spec = MODELS["gpt2"].config(sizes)
-      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"], sizes)
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     sorted(path.name for path in save(made, folder + "/tiny").iterdir())
       ['config.json', 'model.safetensors']
@@ -121,51 +118,29 @@ def _tensors(loaded: Loaded, dtype: str | None) -> dict[str, np.ndarray]:
 
 
 def described(loaded: Loaded, dtype: str | None = None) -> dict[str, Any]:
-    """Returns the config.json that was read if it still describes the model, else one made from the spec.
+    """Returns config.json with the type of the tensors.
 
     Raises:
-      ValueError: a config.json of the family cannot say the spec; it names the fields.
+      ValueError: it does not describe the model; the error names the fields.
     """
-    family = loaded.architecture
-    table = dict(loaded.json)
-    if not table or differences(family.config(table), loaded.spec):
-        table = _changed(loaded)
-    if lost := differences(family.config(table), loaded.spec):
+    family, spec = loaded.architecture, loaded.spec
+    table = {"model_type": family.model_type, **loaded.json}
+    read, mine = _fields(with_fields(family.config(table))), _fields(with_fields(spec))
+    if wrong := [f"{name} is {mine[name]}, not {read[name]}" for name in mine if mine[name] != read[name]]:
         raise ModelError(
-            f"a config.json of {family.model_type} cannot say this: {', '.join(lost)} would be read back as something else"
+            f"config.json does not describe the model: {'; '.join(wrong)}. Change its keys with "
+            "dataclasses.replace(loaded, json=loaded.json | {KEY: VALUE}), if the family has keys for this"
         )
-    kept = dtype or loaded.spec.config.param_dtype
+    kept = dtype or spec.config.param_dtype
     return table | {"torch_dtype": kept} | ({"dtype": kept} if "dtype" in table else {})
 
 
-def _changed(loaded: Loaded) -> dict[str, Any]:
-    """Returns a config.json of a spec, with the special tokens and the trained length of the one that was read.
-
-    Special tokens that it does not name may be in generation_config.json. The trained length is that of the spec where the spec
-    fixes it (learned positions, dynamic NTK).
-    """
-    family, read = loaded.architecture, loaded.json
-    table = family.to_json(loaded.spec)
-    if not read:
-        return table
-    table = {name: value for name, value in table.items() if not name.endswith(SPECIAL)}
-    table |= {name: value for name, value in read.items() if name.endswith(SPECIAL) or name == "seq_length"}
-    if LONGEST in table and read.get(LONGEST):
-        longer = table | {LONGEST: read[LONGEST]}
-        with contextlib.suppress(ValueError):
-            if family.config(longer) == family.config(table):
-                return longer
-    return table
-
-
-def differences(one: Spec, other: Spec) -> list[str]:
-    """Returns the fields by which the numbers of two specs differ; dtypes, dropout and the like describe a run, not a model."""
-    found = [] if one.head == other.head else ["head"]
-    for mine, theirs in ((one, other), (_encoder(one), _encoder(other))):
-        fields, others = resolved(mine), resolved(theirs)
-        found += [name for name in fields if name not in RUN_FIELDS and fields[name] != others[name]]
-    return list(dict.fromkeys(found))
-
-
-def _encoder(spec: Spec) -> Spec:
-    return spec if spec.encoder is None else Spec(spec.encoder)
+def _fields(spec: Spec) -> dict[str, Any]:
+    """Returns what decides the numbers of a spec, with defaults filled in; other fields describe a run."""
+    found = {"head": spec.head}
+    for side, c in (("encoder.", spec.encoder), ("", spec.config)):
+        if c is not None:
+            resolved = {"encoding": c.encodings, "window": c.layer_windows, "windows": None, "sizes": c.sizes}
+            resolved |= {"kv_heads": None, "head_dim": None}
+            found |= {f"{side}{name}": x for name, x in (vars(c) | resolved).items() if name not in RUN_FIELDS}
+    return found

@@ -10,7 +10,7 @@ norm of each stack; the modules do not. Without dropout, as in inference, the nu
 import dataclasses
 
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Path, Spec, Weight, encoder_decoder, resolved
+from attnjax.models.base import Architecture, Path, Spec, Weight, encoder_decoder
 from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Fields, choice, key
 from attnjax.modules import TransformerConfig
 from attnjax.modules.block import GATED
@@ -57,15 +57,6 @@ def spec(fields: Fields) -> Spec:
     return Spec(decoder, dataclasses.replace(decoder, layers=layers, encoding=both_sides))
 
 
-def fields_of(spec: Spec) -> Fields:
-    """Returns the fields of the decoder, and those that T5 alone has. Raises ValueError for another encoding."""
-    encoder, bias = spec.encoder, spec.config.encodings[0]
-    if encoder is None or not isinstance(bias, T5Bias):
-        raise ValueError(f"a config.json of t5 needs an encoder, a decoder and T5Bias, got {bias}")
-    own = {"buckets": bias.buckets, "max_distance": bias.max_distance, "encoder_layers": encoder.layers}
-    return resolved(spec) | own | {"scaled": spec.config.logits_scale != 1.0}
-
-
 def weights(spec: Spec) -> tuple[Weight, ...]:
     """Returns the weight map of a spec."""
     assert spec.encoder is not None
@@ -106,17 +97,10 @@ def _feed_forward(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
 
 T5 = Architecture(
     model_type="t5",
-    written={
-        "architectures": ["T5ForConditionalGeneration"],
-        "is_encoder_decoder": True,
-        "pad_token_id": 0,
-        "decoder_start_token_id": 0,
-    },
     keys=KEYS,
     fixed={"norm": "rms", "share_encoding": True, "bias": False, "scale": 1.0},
     unused=("is_gated_act", "dense_act_fn", "n_positions"),
     spec=spec,
-    fields=fields_of,
     weights=weights,
     build=encoder_decoder,
     ignored=(

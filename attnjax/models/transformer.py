@@ -8,7 +8,7 @@ Its weights were not published. Names and fused matrices of tensors are those of
 import dataclasses
 
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Path, Spec, Weight, encoder_decoder, resolved
+from attnjax.models.base import Architecture, Path, Spec, Weight, encoder_decoder
 from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Fields, choice, key, must
 from attnjax.modules import TransformerConfig
 from attnjax.positions import Sinusoidal
@@ -34,12 +34,6 @@ def spec(fields: Fields) -> Spec:
     layers = fields.pop("encoder_layers")
     decoder = TransformerConfig(**fields)
     return Spec(decoder, dataclasses.replace(decoder, layers=layers))
-
-
-def fields_of(spec: Spec) -> Fields:
-    """Returns the fields of the decoder, and the number of layers of the encoder."""
-    assert spec.encoder is not None
-    return resolved(spec) | {"encoder_layers": spec.encoder.layers}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -77,7 +71,6 @@ TRANSFORMER = Architecture(
     keys=KEYS,
     fixed={"norm_position": "post", "encoding": Sinusoidal(), "feed_forward_bias": True, "embed_scale": True},
     spec=spec,
-    fields=fields_of,
     weights=weights,
     build=encoder_decoder,
 )

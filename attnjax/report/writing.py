@@ -37,9 +37,12 @@ def write(root: Path, out: str | Path | None) -> list[Path]:
     links = {} if is_packed(root) else _links(root, target, summary.sweep)
     with drawing.settings():
         wide, narrow = (figures.overview(summary.tasks, layout) for layout in (figures.WIDE, figures.NARROW))
-        files = {"figure.png": drawing.png(wide), "figure.svg": drawing.svg(wide)} | _tables(summary, tuned)
-        files["table.md"] = table_md(summary, tuned)
-        files["report.html"] = page(summary, tuned, links, files["figure.svg"], drawing.svg(narrow))
+        svg = drawing.svg(wide)
+        files = {"figure.png": drawing.png(wide), "figure.svg": svg, **_tables(summary, tuned)}
+        files |= {
+            "table.md": table_md(summary, tuned),
+            "report.html": page(summary, tuned, links, svg, drawing.svg(narrow)),
+        }
     try:
         return safety.write_all(target, files)
     except ValueError as error:  # a link in the place of the folder

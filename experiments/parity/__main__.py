@@ -79,11 +79,11 @@ def ours(loaded: Loaded, given: dict[str, np.ndarray]) -> Numbers:
 
 
 def theirs(loaded: Loaded, given: dict[str, np.ndarray]) -> Numbers:
-    """Returns what transformers computes, of the class that our table names for the architecture."""
+    """Returns what transformers computes, of the class that config.json names."""
     torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
-    names = loaded.architecture.to_json(loaded.spec).get("architectures")
-    if not names:
-        raise ValueError(f"transformers has no {loaded.architecture.model_type} to compare with")
+    names = loaded.json.get("architectures")
+    if not names or not hasattr(transformers, names[0]):
+        raise ValueError(f"config.json must name a class of transformers in architectures, got {names}")
     options = {
         "local_files_only": True,
         "use_safetensors": True,
