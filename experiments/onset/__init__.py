@@ -1,0 +1,1 @@
+"""Does an encoding break at the first code that training did not reach?"""
