@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnjax.positions.t5 import bucket
 from attnjax.records import stored
 from attnjax.records.packed import pack
 from attnjax.records.table import table
@@ -62,6 +63,21 @@ def baselines(name: str, metric: str = "loss_sliding") -> Frame:
     frame = pd.DataFrame.from_dict(rows, orient="index")
     frame.index = pd.MultiIndex.from_tuples(rows, names=["task", "length"])
     return frame.reset_index()
+
+
+def ngrams(name: str) -> Any:
+    """Returns what n-grams of up to 5 bytes lose on the test windows of text, by model; `experiments.ngrams` computes it."""
+    return pd.read_csv(HERE / name / "ngrams.csv", index_col="model").nats
+
+
+def untrained_rows(tokens: int) -> int:
+    """Returns how many of the 32 rows of T5's table are of distances that no sequence of so many tokens has.
+
+    Example:
+      >>> untrained_rows(33), untrained_rows(64), untrained_rows(128)
+      (10, 5, 0)
+    """
+    return 31 - int(bucket(np.array(tokens - 1)))
 
 
 def label(encoding: str) -> str:

@@ -15,7 +15,7 @@ from attnjax.report.intervals import of_runs
 from attnjax.report.metrics import metric
 from attnjax.report.scores import RISE, length_factor
 from attnjax.report.significance import holm, sign_flip
-from experiments.study import Frame, baselines, curves, label, load, markdown, mean
+from experiments.study import Frame, baselines, curves, label, load, markdown, mean, ngrams, untrained_rows
 
 NAME = "length_table"
 TASKS = {"copy": 16, "sort": 8, "bucket_sort": 16, "induction": 16, "markov": 32, "text": 32}
@@ -94,17 +94,33 @@ def reach(found: Frame) -> Frame:
     return pd.DataFrame(rows, columns=["task", "trained to", "largest factor", "not told from it", "not fitted"])
 
 
-def contrasts() -> Frame:
+def contrasts(frame: Frame) -> Frame:
     """Returns RoPE less sinusoidal positions on each task: the mean over the lengths past training, paired by seed."""
-    frame, rows = load(NAME), []
+    rows = []
     for task, longest in TASKS.items():
         found = scores(task, frame)
         past = found.loc[:, found.columns > longest].mean(axis=1)
         values = (past["rope"] - past["sinusoidal"]).to_numpy()
         better = int((values > 0).sum() if task in EXACT else (values < 0).sum())
         unit = "exact match" if task in EXACT else "nats"
-        rows.append((task, unit, mean(values, 3), f"{better} of {len(values)}", f"{sign_flip(values):.3f}"))
-    return pd.DataFrame(rows, columns=["task", "unit", "RoPE less sinusoidal", "pairs in which RoPE is better", "p"])
+        rows.append((task, unit, mean(values, 3), f"{better} of {len(values)}", sign_flip(values)))
+    found = pd.DataFrame(rows, columns=["task", "unit", "RoPE less sinusoidal", "RoPE better in", "p (Holm)"])
+    return found.assign(**{"p (Holm)": holm(found["p (Holm)"])})
+
+
+def untrained() -> str:
+    """Returns the fewest and the most rows of T5's table that the training of a task leaves out."""
+    tokens = {
+        task: 2 * n + 1 if task in EXACT else 2 * n - 1 if task == "induction" else n for task, n in TASKS.items()
+    }
+    rows = [untrained_rows(n) for n in tokens.values()]
+    return f"{min(rows)} to {max(rows)} of 32 rows"
+
+
+def of_text(frame: Frame) -> str:
+    """Returns the lowest median loss of text at the trained length, and that of 4-grams."""
+    losses = scores("text", frame)[TASKS["text"]].groupby("encoding").median()
+    return f"the best has {losses.min():.3f} at 32 bytes, a 4-gram model {ngrams(NAME)['4-gram']:.3f}"
 
 
 def agreement(found: Frame) -> str:
@@ -117,8 +133,14 @@ def agreement(found: Frame) -> str:
 
 def tables() -> dict[str, str]:
     """Returns the marked places of the page."""
-    found, contrast = summary(), contrasts()
-    return {"reach": markdown(reach(found)), "contrasts": markdown(contrast), "agreement": agreement(found)}
+    found, frame = summary(), load(NAME)
+    return {
+        "reach": markdown(reach(found)),
+        "contrasts": markdown(contrasts(frame)),
+        "agreement": agreement(found),
+        "text": of_text(frame),
+        "untrained": untrained(),
+    }
 
 
 def figure() -> Any:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from attnjax.report.intervals import of_mean
 from attnjax.report.significance import holm, sign_flip_above
-from experiments.study import Frame, label, load, markdown, mean
+from experiments.study import Frame, label, load, markdown, mean, untrained_rows
 
 NAME, FIT = "policy_placebo", 0.99
 POLICIES = ("arange", "offset", "randomized")
@@ -88,12 +88,9 @@ def tables() -> dict[str, str]:
     outside = sum(not one.low <= 0 <= one.high for one in means if one.kind != "none")
     chance = stats.binom.sf(outside - 1, len(rest), 0.05)
     differing = [(name, one) for name, one in rest.iterrows() if one["values"].any()]
-    past = known.past.groupby(["encoding", "task", "policy"]).mean()
-    from_to = lambda name: " to ".join(f"{past[name, 'copy', policy]:.2f}" for policy in POLICIES[:2])
     return {
-        "sinusoidal": from_to("sinusoidal"),
-        "learned": from_to("learned"),
-        "rope": from_to("rope"),
+        **{name: from_to(known, name) for name in ("sinusoidal", "learned", "rope")},
+        "untrained": f"{untrained_rows(2 * 16 + 2)} of 32 on copy and {untrained_rows(2 * 8 + 2)} on unique_copy",
         "effects": markdown(frame[~placebo]),
         "zero": f"{sum(not values.any() for values in none['values'])} of {len(none)}",
         "equal": f"{len(rest) - len(differing)} of {len(rest)}",
@@ -103,6 +100,19 @@ def tables() -> dict[str, str]:
         "outside": f"{outside} of {len(rest)}",
         "chance": f"{chance:.3f}",
     }
+
+
+def from_to(cells: Frame, encoding: str) -> str:
+    """Returns the mean exact match of copying past training under arange, and that under a random start."""
+    past = cells.past.groupby(["encoding", "task", "policy"]).mean()
+    return " to ".join(f"{past[encoding, 'copy', policy]:.2f}" for policy in POLICIES[:2])
+
+
+def random_start() -> str:
+    """Returns the numbers of the first page."""
+    known: Frame = cells(load(NAME))
+    none = known.past["copy", "nope", "arange"].mean()
+    return f"{from_to(known, 'sinusoidal')} (RoPE: {from_to(known, 'rope')}; no positions: {none:.2f})"
 
 
 def figure() -> Any:
