@@ -29,8 +29,7 @@ def answer(directory: str | Path) -> str:
 
     Raises ValueError where the folder holds nothing that can be reported.
     """
-    from attnjax.report.texts import terminal
-    from attnjax.report.writing import numbers
+    from attnjax.report.writing import numbers, terminal
 
     root = Path(directory)
     return terminal(numbers(root, [root / "report"])[0])

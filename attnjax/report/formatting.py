@@ -1,4 +1,4 @@
-"""Numbers and names as text: rounding that is the same on every machine, and escapes for CSV and Markdown.
+"""Numbers and names as text: rounding that is the same on every machine, and cells of CSV that are no formulas.
 
 Names come from files that somebody else may have written, so nothing reaches a table without one of these (nor a page
 without `markup`).
@@ -14,7 +14,6 @@ import pandas as pd
 from attnjax.report.intervals import INTERVAL, RANGE, Estimate
 
 NONE = "\N{EN DASH}"
-MARKDOWN = re.compile(r"([\\`*\[\]<>&|#~!$])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 LEADING = "=+-@"
 """What makes a spreadsheet take a cell for a formula."""
 
@@ -78,12 +77,6 @@ def csv_cell(value: Any) -> Any:
 def csv_table(table: pd.DataFrame) -> str:
     """Return a table as a CSV file: 9 significant digits, nothing for NaN."""
     return table.map(csv_cell).rename(columns=csv_cell).to_csv(index=False, float_format="%.9g", lineterminator="\n")
-
-
-def markdown(text: str) -> str:
-    """The text as Markdown that shows exactly it, in one table cell: no markup, no formula, no new line."""
-    flat = MARKDOWN.sub(lambda found: "\\" + found.group(), " ".join(text.split()))
-    return f"\\{flat}" if flat.startswith(tuple(LEADING)) else flat
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

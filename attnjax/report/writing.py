@@ -2,7 +2,6 @@
 
     report.html                  the page (self-contained)
     figure.png, figure.svg       the first metric of every task against length, and the paired differences
-    table.md                     the answer, the numbers of every task and the notes as text
     answer.csv lengths.csv differences.csv runs.csv    the tables, see `tables`
     tuning.csv                   the scores of the tuning runs, where the sweep was tuned
 
@@ -18,13 +17,14 @@ from attnjax import safety
 from attnjax.records.files import real
 from attnjax.records.packed import is_packed
 from attnjax.records.stored import Sweep, read
-from attnjax.report import drawing, figures
+from attnjax.report import drawing, figures, intervals, page
 from attnjax.report.formatting import csv_table
 from attnjax.report.notes import notes
-from attnjax.report.page import page
 from attnjax.report.tables import Summary, summarise
-from attnjax.report.texts import table_md
 from attnjax.report.tuning import Tuning, choices_in, tuning
+
+ROWS = 8
+"""Most rows of the table in the terminal."""
 
 
 def write(root: Path, out: str | Path | None) -> list[Path]:
@@ -39,10 +39,7 @@ def write(root: Path, out: str | Path | None) -> list[Path]:
         wide, narrow = (figures.overview(summary.tasks, layout) for layout in (figures.WIDE, figures.NARROW))
         svg = drawing.svg(wide)
         files = {"figure.png": drawing.png(wide), "figure.svg": svg, **_tables(summary, tuned)}
-        files |= {
-            "table.md": table_md(summary, tuned),
-            "report.html": page(summary, tuned, links, svg, drawing.svg(narrow)),
-        }
+        files["report.html"] = page.page(summary, tuned, links, svg, drawing.svg(narrow))
     try:
         return safety.write_all(target, files)
     except ValueError as error:  # a link in the place of the folder
@@ -74,3 +71,27 @@ def _links(root: Path, target: Path, sweep: Sweep) -> dict[str, str]:
         return {}
     start = "/".join(quote(part) for part in Path(way).parts)
     return {run.id: f"{start}/{run.id}/" for run in sweep.runs if run.state != "absent"}
+
+
+def terminal(summary: Summary) -> str:
+    """Return the answer table in columns, best first where there is one task, at most 8 rows, and the sentence.
+
+    Control characters in names were replaced when the records were read.
+    """
+    tasks, table = summary.tasks, page.answer(summary)
+    order = {label: place for place, label in enumerate(tasks[0].answer.variant)} if len(tasks) == 1 else {}
+    rows = sorted(table.rows, key=lambda row: order.get(row.cells[0].text, 0))
+    lines = [["encoding", *(task.panel.label for task in tasks)]]
+    lines.append(["", *(f"{task.metric.short} {page.arrow(task)}" for task in tasks)])
+    for row in rows[:ROWS]:
+        number = [
+            f"{cell.text} {cell.small.partition(', holds')[0]}{' *' * (cell.kind == 'best')}" for cell in row.cells
+        ]
+        lines.append([cell.strip() for cell in number])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    more = [f"and {len(rows) - ROWS} more"] if len(rows) > ROWS else []
+    ends = intervals.caption(summary.answer.done + summary.answer.failed)
+    return "\n".join(
+        [*text, *more, f"past the trained lengths: median, {ends}; * the best", "", page.sentence(summary)]
+    )

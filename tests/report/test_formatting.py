@@ -1,4 +1,4 @@
-"""Numbers and names as text, for CSV and Markdown."""
+"""Numbers and names as text, and cells of CSV."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnjax.report.formatting import csv_table, decimal, interval, markdown, span
+from attnjax.report.formatting import csv_table, decimal, interval, span
 from attnjax.report.intervals import Estimate
 
 
@@ -54,22 +54,3 @@ def test_numbers_and_quotes_of_a_csv_stay_as_they_are():
         "two\nlines",
         "'-",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("transformer_xl", "transformer_xl"),
-        ("_emphasis_", "\\_emphasis\\_"),
-        ("=1", "\\=1"),
-        ("+1", "\\+1"),
-        ("-1", "\\-1"),
-        ("@user", "\\@user"),
-        ("two\nlines | end", "two lines \\| end"),
-        ("<b>&amp;", "\\<b\\>\\&amp;"),
-        ("[x](javascript:1)", "\\[x\\](javascript:1)"),
-        ("a\\|b", "a\\\\\\|b"),
-    ],
-)
-def test_markdown_shows_exactly_the_text(text: str, expected: str):
-    assert markdown(text) == expected
