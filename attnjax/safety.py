@@ -14,6 +14,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
+from typing import BinaryIO
 
 NAME = re.compile(r"[\w.+=,-]{1,200}")
 PARTIAL = re.compile(r"\..*\.tmp")
@@ -59,6 +60,12 @@ def read(path: pathlib.Path, limit: int) -> bytes:
       ...     read(pathlib.Path(folder, "status.json"), limit=100)
       b'{}'
     """
+    with opened(path, limit) as file:
+        return file.read(limit)  # no more, should it grow
+
+
+def opened(path: pathlib.Path, limit: int) -> BinaryIO:
+    """Return a regular file, open for reading. Raises as `read` does."""
     refuse_link(path)
     # Opening a pipe without O_NONBLOCK would wait for its other end.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -68,8 +75,7 @@ def read(path: pathlib.Path, limit: int) -> bytes:
         raise ValueError(
             f"{path} is {f'larger than {limit} bytes' if stat.S_ISREG(about.st_mode) else 'no regular file'}"
         )
-    with open(descriptor, "rb") as file:
-        return file.read(limit)  # no more, should it grow
+    return open(descriptor, "rb")
 
 
 def write(path: pathlib.Path, data: bytes, *, durable: bool = True) -> None:

@@ -16,8 +16,9 @@ from attnjax.cli.planning import planned
 from attnjax.cli.progress import Population
 from attnjax.cli.scores import final_score
 from attnjax.config import TASK_NAMES, parse
+from attnjax.records import jsonl, status
 from attnjax.registry import ENCODINGS
-from attnjax.sweep import Event, load, scan
+from attnjax.sweep import load, scan
 from tests.cases import slow_except
 from tests.trees import tree
 
@@ -181,7 +182,7 @@ def test_what_a_config_declares_is_trained_once_and_answered(capsys):
     assert store.protocol == "Does it run?\n\nMore text."
     assert "copy, rope/alibi, 2 runs: 2 done  0:0" in told
     assert main(["run", "small", "--trainer", "fake_training:never"]) == 0
-    assert "4 runs: 4 done; 4 of them before\n" in capsys.readouterr().out
+    assert "4 runs: 4 done\n" in capsys.readouterr().out
     assert main(["list", "runs", "small"]) == 0
     head, *rows, counts = capsys.readouterr().out.splitlines()
     assert (head.split()[0], counts) == ("run", "4 done")
@@ -260,20 +261,29 @@ def test_a_line_of_a_population_has_steps_rate_time_left_and_mean_loss(monkeypat
     now = [50.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     store = load(pathlib.Path("runs/small"))
-    (one, other), population = (entry.run for entry in store.runs), Population(store, store.runs)
-    population.take(Event(one, "running", 0, {}))
-    assert str(population) == "copy, rope, 2 runs  step 0 of 100"
-    now[0] += 30  # of compilation
-    for run in (one, other):
-        population.take(Event(run, "running", 10, {"loss": 2.0}))
-    now[0] += 8
-    for run, loss in ((one, 1.0), (other, 2.0)):
-        population.take(Event(run, "running", 45, {"loss": loss}))
-    assert str(population) == "copy, rope, 2 runs  step 45 of 100  5 steps/s  0:11 left  loss 1.5"
-    population.take(Event(one, "done", 45, {}))
-    population.take(Event(other, "failed", 50, {}, "nan"))
-    assert population.ended
-    assert str(population) == "copy, rope, 2 runs: 1 done, 1 failed  0:38  loss 1.5  nan"
+    folders, population = [store.directory(entry.run) / "result" for entry in store.runs], Population(store)
+    assert not population.look()
+    for seconds, states, losses, told in (
+        (0, "running 0  running 0", (), "copy, rope, 2 runs  step 0 of 100"),
+        (30, "running 10  running 10", (2.0, 2.0), "copy, rope, 2 runs  step 10 of 100  loss 2"),  # it compiled before
+        (1, "running 20  running 20", (2.0, 2.0), ""),
+        (7, "running 45  running 45", (2.0, 2.0), ""),
+        (
+            4,
+            "running 45  running 75",
+            (1.0, 2.0),
+            "copy, rope, 2 runs  step 60 of 100  4.17 steps/s  0:10 left  loss 1.5",
+        ),
+        (1, "done 45  failed 75 nan", (), "copy, rope, 2 runs: 1 done, 1 failed  0:43  loss 1.5  nan"),
+    ):
+        now[0] += seconds
+        for folder, state in zip(folders, states.split("  "), strict=True):
+            folder.mkdir(exist_ok=True)
+            name, step, *reason = state.split()
+            status.write(folder, status.Status(name, int(step), *reason))
+        for folder, loss in zip(folders, losses, strict=False):
+            jsonl.append(folder / "metrics.jsonl", {"loss": loss})
+        assert (str(population) if population.look() else "") == told
 
 
 @pytest.mark.parametrize("number", slow_except([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))

@@ -4,16 +4,15 @@ What the command line sets holds in every run, over what the `sweep()` of the co
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from attnjax.config import RunConfig, load, override, parse, parse_choices, parse_override
 from attnjax.config.files import ConfigFile
 from attnjax.config.outside import class_paths
-from attnjax.config.parse import is_config_dict, plain
+from attnjax.config.parse import is_config_dict
 from attnjax.sweep import plan, product, seeds, vary
-from attnjax.sweep.plan import Changes, Planned, Sweep
+from attnjax.sweep.plan import Changes, Planned, Sweep, word
 from attnjax.sweep.tuning import DEFAULT_SEEDS, Tuning, tuning
 
 SHOWN, LONGEST = 6, 60
@@ -74,23 +73,13 @@ def planned(
 
 def swept(plan: Plan) -> dict[str, str]:
     """Return the fields that the runs of a sweep set, with their distinct values as one short text each."""
-    found: dict[str, dict[str, None]] = {}
+    found: dict[str, list[str]] = {}
     for one in plan.runs:
         for key, value in one.changes.items():
-            found.setdefault(key, {})[_text(value)] = None
-    return {key: _shortened(list(texts)) for key, texts in found.items()}
-
-
-def _shortened(texts: Sequence[str]) -> str:
-    return ", ".join(texts[:SHOWN]) + (f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else "")
-
-
-def _text(value: Any) -> str:
-    """A value as JSON, an encoding without options as its name; cut after 60 characters."""
-    value = plain(value)
-    bare = isinstance(value, dict) and value.get("options") == {} and value.keys() == {"name", "options"}
-    text = json.dumps(value["name"] if bare else value, default=str)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+            texts = found.setdefault(key, [])
+            texts += [short] if (short := word(value)[:LONGEST]) not in texts else []
+    more = lambda texts: f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return {key: ", ".join(texts[:SHOWN]) + more(texts) for key, texts in found.items()}
 
 
 def _settings(overrides: Sequence[str], over: Sequence[str], count: int | None) -> tuple[Changes, list[Changes]]:

@@ -1,38 +1,38 @@
-"""Prints how training gets on: a line for each population, at most every ten seconds."""
+"""Prints how training gets on, as the folder of a sweep says: a line for each population, at most every ten seconds."""
 
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import fmean
 
 from attnjax.config import encoding_name
-from attnjax.records.status import FINAL
-from attnjax.sweep import Entry, Event, Store, groups
+from attnjax.records import jsonl
+from attnjax.records.status import FINAL, Status
+from attnjax.sweep import Store, groups
+from attnjax.sweep.outcome import is_open
 
 QUIET = 10.0
 """Seconds between lines about one population; its end is always told."""
+LOOK = 0.5
+"""Seconds between looks at the folders of runs, more where a look takes long."""
 NAMED = 3
 """Encodings that a line names."""
 
 
-@contextlib.contextmanager
-def printing(store: Store) -> Iterator[None]:
-    """Prints in the block. Where standard output takes no more, as a pipe whose reader has ended, the rest is dropped: training
+def say(text: object) -> None:
+    """Print. Where standard output takes no more, as a pipe whose reader has ended, this and the rest is dropped: training
     goes on, and what becomes of the runs decides the exit status.
     """
     try:
-        yield
-        print(end="", flush=True)
+        print(text, flush=True)
     except OSError as refusal:
-        if refusal.filename is not None:  # of a file of the runs
-            raise
         drop_output()
-        told = f"note: standard output takes no more ({refusal.strerror}); how the runs stand: attnjax list runs {store.root}"
         with contextlib.suppress(OSError):
-            print(told, file=sys.stderr, flush=True)
+            print(f"note: standard output takes no more: {refusal.strerror}", file=sys.stderr, flush=True)
 
 
 def drop_output() -> None:
@@ -41,83 +41,87 @@ def drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class Display:
-    """Prints events of runs; called with each."""
+@contextlib.contextmanager
+def watched(store: Store) -> Iterator[None]:
+    """Print how the runs get on while the block trains them, here or in other processes."""
+    found = [store.only([entry.run for entry in group]) for group in groups(store.runs, key=lambda entry: entry.group)]
+    populations, over = [Population(one) for one in found if is_open(one)], threading.Event()
 
-    def __init__(self, store: Store):
-        self._store = store
-        together = groups(store.runs, key=lambda entry: entry.group)
-        self._entries = {entry.run: entries for entries in together for entry in entries}
-        self._populations: dict[str, Population] = {}
+    def watch() -> None:
+        """Look until the block has ended, and then once more."""
+        wait = LOOK
+        while not over.wait(wait):
+            begun = time.monotonic()
+            look()
+            wait = max(LOOK, 10 * (time.monotonic() - begun))
+        look()
 
-    def __call__(self, event: Event) -> None:
-        """Print what an event changes in the line of its population."""
-        entries = self._entries[event.run]
-        group, now = entries[0].group, time.monotonic()
-        if group not in self._populations:
-            self._populations[group] = Population(self._store, entries)
-        population = self._populations[group]
-        population.take(event)
-        if population.ended or now - population.printed > QUIET:
-            population.printed = now
-            with printing(self._store):
-                print(population, flush=True)
-        if event.state == "running" and event.reason:
-            with contextlib.suppress(OSError):
-                print(f"{event.run}  at step {event.step}: {event.reason}", file=sys.stderr, flush=True)
+    def look() -> None:
+        for one in populations:
+            if one.look():
+                say(one)
+
+    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class Population:
-    """Runs of one program: their steps, states and losses, as far as events tell."""
+    """Runs of one program: their states, steps and losses, as far as their folders tell."""
 
-    def __init__(self, store: Store, entries: Sequence[Entry]):
-        self.total, self.printed = 0, -QUIET
-        self._states: dict[str, str] = {}
-        self._steps: dict[str, int] = {}
+    def __init__(self, store: Store):
+        self._store, self._begun, self._printed = store, time.monotonic(), -QUIET
+        self._runs: dict[str, Status] = {}
         self._losses: dict[str, float] = {}
         self._first: tuple[float, float] | None = None
         task, names = "", {}
-        for entry in entries:
+        for run in (entry.run for entry in store.runs):
             with contextlib.suppress(OSError, ValueError):  # a damaged run is told of at the end
-                self._states[entry.run], self._steps[entry.run], _ = store.status(entry.run)
-                config = store.config(entry.run)
-                self.total, task = config.train.steps, config.task.name
+                self._runs[run], config = store.status(run), store.config(run)
+                self._total, task = config.train.steps, config.task.name
                 names[encoding_name(config.model)] = None
         more = "..." if len(names) > NAMED else ""
-        self._name = f"{task}, {'/'.join([*names][:NAMED])}{more}, {len(entries)} runs"
-        self._begun, self._reason = (time.monotonic(), self.step), ""
+        self._name = f"{task}, {'/'.join([*names][:NAMED])}{more}, {len(self._runs)} runs"
 
-    def take(self, event: Event) -> None:
-        """Note what an event says of one run."""
-        self._states[event.run], self._steps[event.run] = event.state, event.step
-        self._reason = self._reason or (event.reason if event.state != "running" else "")
-        if isinstance(loss := event.numbers.get("loss"), int | float):
-            self._losses[event.run] = loss
-        if self._first is None and self.step > self._begun[1]:  # before, programs were compiled
-            self._first = (time.monotonic(), self.step)
+    def look(self) -> bool:
+        """Read what has become of the runs; returns whether there is a new line to print."""
+        before, now = dict(self._runs), time.monotonic()
+        for run in (run for run, known in before.items() if known.state not in FINAL):
+            with contextlib.suppress(OSError, ValueError):  # nothing is recorded yet
+                self._runs[run] = self._store.status(run)
+                if isinstance(loss := jsonl.last(self._store.folder(run) / jsonl.METRICS).get("loss"), int | float):
+                    self._losses[run] = loss
+        if self._first is None and any(one.step > before[run].step for run, one in self._runs.items()):
+            self._first = (now, self._step())  # before, programs were compiled
+        told = self._runs != before and (self._ended() or now - self._printed > QUIET)
+        self._printed = now if told else self._printed
+        return told
 
-    @property
-    def ended(self) -> bool:
+    def _ended(self) -> bool:
         """Whether no run of it trains or waits to be trained."""
-        return not {"pending", "running"} & {*self._states.values()}
+        return not {"pending", "running"} & {one.state for one in self._runs.values()}
 
-    @property
-    def step(self) -> float:
+    def _step(self) -> float:
         """The mean step of its runs; one that has ended needs no more steps."""
-        return fmean(self.total if self._states[run] in FINAL else step for run, step in self._steps.items())
+        return fmean(self._total if one.state in FINAL else one.step for one in self._runs.values())
 
     def __str__(self) -> str:
-        loss = f"loss {fmean(self._losses.values()):.4g}" if self._losses else ""
-        now, step = time.monotonic(), self.step
-        if self.ended:
-            counts = ", ".join(f"{count} {state}" for state, count in Counter(self._states.values()).items())
-            parts = [f"{self._name}: {counts}", clock(now - self._begun[0]), loss, self._reason]
+        loss, now = f"loss {fmean(self._losses.values()):.4g}" if self._losses else "", time.monotonic()
+        if self._ended():
+            counts = Counter(one.state for one in self._runs.values())
+            told = ", ".join(f"{count} {state}" for state, count in counts.items())
+            reason = next((one.reason for one in self._runs.values() if one.reason), "")
+            parts = [f"{self._name}: {told}", clock(now - self._begun), loss, reason]
         else:
-            since, before = self._first or self._begun
+            step, (since, before) = self._step(), self._first or (now, 0.0)
             rate = (step - before) / (now - since) if now > since else 0.0
-            left = f"{rate:.3g} steps/s  {clock((self.total - step) / rate)} left" if rate else ""
-            left = "evaluating" if step >= self.total else left
-            parts = [self._name, f"step {step:,.0f} of {self.total:,}", left, loss]
+            left = f"{rate:.3g} steps/s  {clock((self._total - step) / rate)} left" if rate else ""
+            left = "evaluating" if step >= self._total else left
+            parts = [self._name, f"step {step:,.0f} of {self._total:,}", left, loss]
         return "  ".join(part for part in parts if part)
 
 

@@ -14,7 +14,7 @@ from attnjax.cli.compilation_cache import keep_programs
 from attnjax.cli.errors import provided
 from attnjax.cli.hosts import Joint, jointly
 from attnjax.cli.planning import Plan, planned
-from attnjax.cli.progress import Display, printing
+from attnjax.cli.progress import say, watched
 from attnjax.cli.tuning import keep_untuned, tuned
 from attnjax.config import run_id
 from attnjax.config.files import SWEEP_FILE
@@ -24,7 +24,6 @@ from attnjax.sweep import (
     Stop,
     Store,
     Summary,
-    Train,
     find_folder,
     groups,
     live,
@@ -37,7 +36,8 @@ from attnjax.sweep import (
     run_workers,
     slurm,
 )
-from attnjax.sweep.outcome import DONE, FAILED, exit_status, is_open, states
+from attnjax.sweep.outcome import DONE, FAILED, exit_status, is_open, states, summarise
+from attnjax.sweep.plan import words
 from attnjax.sweep.worker import check, import_train, on_cpu, worker_command, worker_options
 
 TRAINER = "attnjax.train:train"
@@ -135,8 +135,7 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path) -> 
     options = {"extend": arguments.extend, "dry": arguments.dry_run}
     store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, **options)
     if store.protocol != text:
-        with printing(store):
-            print(f"note: the text of {file} is not that in {root / SWEEP_FILE}, which counts and stays", flush=True)
+        say(f"note: the text of {file} is not that in {root / SWEEP_FILE}, which counts and stays")
     if not arguments.dry_run:
         keep_untuned(root, plan)
     return store
@@ -153,7 +152,7 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
 def _foresee(plan: Plan, store: Store) -> None:
     """Lists the runs and says how many are done."""
     for one in plan.runs:
-        print(" ".join(f"{key}={value}" for key, value in one.changes.items()) or "(the config as it is)")
+        print(words(one.changes))
     made = states(store.only([entry.run for entry in store.runs if store.directory(entry.run).exists()]))
     counts = Counter(made.get(entry.run, "pending") for entry in store.runs)
     told = ", ".join(f"{count} {state}" for state, count in counts.items() if state != "done")
@@ -185,21 +184,27 @@ def _train(arguments: argparse.Namespace, store: Store, imports: Sequence[str], 
     """Trains the runs that are not done; returns the exit status and the states of all runs."""
     stop, execution = Stop(), _execution(arguments, imports)
     again = _retry(arguments, store)
-    with printing(store):
-        print(f"{len(store.runs)} runs in {store.root}{again}", flush=True)
-    display = Display(store)
-    if arguments.executor == "ray":
-        options, workers = dict(arguments.cluster), arguments.workers or 1
-        summary = ray.run_tasks(store, arguments.trainer, workers, execution, options, progress=display, stop=stop)
-    elif arguments.workers is None:
-        train = joint(_trainer(arguments.trainer, store))
-        summary = run_here(store, train, execution, progress=display, stop=stop)
-    else:
-        workers = arguments.workers
-        summary = run_workers(store, arguments.trainer, workers, execution, progress=display, stop=stop)
-    with printing(store):
-        _tell(store, summary, stop)
+    say(f"{len(store.runs)} runs in {store.root}{again}")
+    summary = summarise(store, {})
+    if summary.open():  # otherwise JAX is not imported, which the trainer needs
+        with watched(store):
+            summary = _trained(arguments, store, execution, joint, stop)
+    _tell(store, summary, stop)
     return exit_status(summary, stop), summary
+
+
+def _trained(
+    arguments: argparse.Namespace, store: Store, execution: ExecutionConfig, joint: Joint, stop: Stop
+) -> Summary:
+    """Trains the runs where the options say."""
+    name, workers = arguments.trainer, arguments.workers
+    if arguments.executor == "ray":
+        return ray.run_tasks(store, name, workers or 1, execution, dict(arguments.cluster), stop=stop)
+    if workers is not None:
+        return run_workers(store, name, workers, execution, stop=stop)
+    train = joint(import_train(name))
+    manifest.of_jax()  # a missing backend must end the command, and none of the runs
+    return run_here(store, train, execution, stop=stop)
 
 
 def _retry(arguments: argparse.Namespace, store: Store) -> str:
@@ -213,15 +218,6 @@ def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> Executi
     names = ("population", "patience", "attempts", "wait", "log")
     options = {name: getattr(arguments, name) for name in names}
     return ExecutionConfig(imports=tuple(imports), mesh=str(arguments.mesh), **options)
-
-
-def _trainer(name: str, store: Store) -> Train:
-    """The training function. It is imported only if a run is left to train, because it needs JAX."""
-    if not is_open(store):
-        return lambda configs, directories, context: None
-    train = import_train(name)
-    manifest.of_jax()  # a missing backend must end the command, and none of the runs
-    return train
 
 
 def _check_worker(arguments: argparse.Namespace, store: Store) -> None:
@@ -247,23 +243,23 @@ def _tell(store: Store, summary: Summary, stop: Stop) -> None:
     """Prints which runs failed and where, which other processes work on, and the counts."""
     _tell_alike(store, "failed", {run: store.status(run).reason for run in summary.of("failed")})
     if summary.of("failed"):
-        print("failed runs are trained again only with --retry-failed")
+        say("failed runs are trained again only with --retry-failed")
     for run in summary.of("damaged"):
-        print(f"damaged  {run}: attnjax list runs {store.root} says why; remove its folder to run it again")
+        say(f"damaged  {run}: attnjax list runs {store.root} says why; remove its folder to run it again")
     _tell_alike(store, "unwritten", summary.unwritten)
     if summary.unwritten:
-        print("runs that could not be read or written have not ended: the same command continues them")
+        say("runs that could not be read or written have not ended: the same command continues them")
     for run, owner in list(summary.others.items())[:MOST]:
-        print(f"held     {run}: {owner} works on it, at step {store.status(run).step}")
+        say(f"held     {run}: {owner} works on it, at step {store.status(run).step}")
     if len(summary.others) > MOST:
-        print(f"held     {len(summary.others) - MOST} more runs by other processes")
+        say(f"held     {len(summary.others) - MOST} more runs by other processes")
     if stop.reason:
-        print(f"stopped: {stop.reason}; the same command continues")
+        say(f"stopped: {stop.reason}; the same command continues")
     elif summary.others:
-        print("with --wait the same command waits for these runs, and takes over those whose process dies")
+        say("with --wait the same command waits for these runs, and takes over those whose process dies")
     elif left := summary.left():
-        print(f"left: {len(left)} runs have not ended, and no process works on them; the same command continues them")
-    print(summary)
+        say(f"left: {len(left)} runs have not ended, and no process works on them; the same command continues them")
+    say(summary)
 
 
 def _tell_alike(store: Store, state: str, reasons: Mapping[str, str]) -> None:
@@ -273,4 +269,4 @@ def _tell_alike(store: Store, state: str, reasons: Mapping[str, str]) -> None:
         alike.setdefault(reason, []).append(run)
     for reason, (first, *rest) in alike.items():
         more = f" and {len(rest)} more" if rest else ""
-        print(f"{state:<8} {first}{more}: {reason} ({store.directory(first)})")
+        say(f"{state:<8} {first}{more}: {reason} ({store.directory(first)})")

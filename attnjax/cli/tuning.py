@@ -3,17 +3,17 @@
 import argparse
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from attnjax.cli.planning import Plan
-from attnjax.config import run_id
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.overrides import outside
 from attnjax.records.status import FINAL
 from attnjax.records.values import jsonable
-from attnjax.sweep import Summary, load, prepare
-from attnjax.sweep.choices import FOLDER, AllFailed, Choice, Choices, choose, keep, known, read, words
+from attnjax.sweep import Summary, prepare
+from attnjax.sweep.choices import FILE, FOLDER, Choices, choose, keep, read
 from attnjax.sweep.outcome import INTERRUPTED, states
+from attnjax.sweep.plan import words
 from attnjax.sweep.tuning import Tuning
 
 Stage = Callable[[Plan, pathlib.Path], tuple[int, Summary | None]]
@@ -23,30 +23,41 @@ Stage = Callable[[Plan, pathlib.Path], tuple[int, Summary | None]]
 def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: Stage) -> tuple[int, Plan | None]:
     """Return the plan under the candidates that its families chose; the plan itself where nothing is to be tuned.
 
-    What was chosen before, in `root/tuning.json`, is not trained again. Where a tuning run has not ended, the exit status and
-    None: the same command goes on.
+    Tuning runs that have ended are not trained again. Where one has not, the exit status and None: the same command goes on.
+
+    Raises ValueError where the folder has runs that were not tuned like that, or all tuning runs of a family failed.
     """
-    if plan.tuning is None:
+    tuning = plan.tuning
+    if tuning is None:
         return 0, plan
-    code, there = 0, read(root)
-    before = known(plan.tuning, there)
-    if arguments.retry_failed:
-        _tell_failed(before)
-    new, chosen = plan.tuning.without([one.family for one in before]), ()
-    if new.families:
-        _accept(arguments, plan, plan.tuning, before, root)
-        code, chosen = _tune(arguments, plan, new, root / FOLDER, stage)
-    if chosen is None:
+    candidates, there = tuple(jsonable(dict(one)) for one in tuning.candidates), read(root)
+    known = there and (there.candidates, there.seeds)
+    if (there or (root / SWEEP_FILE).exists()) and known != (candidates, tuning.seeds):
+        raise ValueError(
+            f"the runs in {root} were tuned over other candidates or seeds, or not at all (see {FILE} there): choose another "
+            "folder (--out)"
+        )
+    sizes = f"{len(tuning.families)} families x {len(candidates)} candidates x {len(tuning.seeds)} seeds"
+    print(f"tuning: {sizes}, on validation scores within the trained lengths", flush=True)
+    # A failed candidate has the worst score there is, and is no failure of the sweep.
+    code, _ = stage(dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None), root / FOLDER)
+    store = prepare(root / FOLDER, plan.config.name, tuning.runs, extend=True, dry=True)
+    left = [run for run, state in states(store).items() if state not in FINAL]
+    if left and arguments.dry_run:
+        _foresee(tuning)
+    elif left:
+        print(
+            f"tuning: {len(left)} of {len(store.runs)} runs have not ended; then the same command chooses and goes on"
+        )
+    if left or code == INTERRUPTED:
         return code, None
-    choices = {one.family: one for one in (*chosen, *before)}
-    ordered = [choices[one.id] for one in plan.tuning.families]
-    bests = [one.best for one in ordered]
-    cells = zip(ordered, plan.tuning.cells(bests), strict=True)
-    families = tuple(dataclasses.replace(one, cells=own) for one, own in cells)
-    candidates = tuple(jsonable(dict(one)) for one in plan.tuning.candidates)
-    found = Choices(there.protocol if there else plan.file.text, candidates, plan.tuning.seeds, families)
-    runs = tuple(plan.tuning.tuned(bests))
+    chosen = choose(tuning, store)
+    bests = [one.best for one in chosen]
+    runs = tuple(tuning.tuned(bests))
     prepare(root, plan.config.name, runs, extend=arguments.extend, dry=True)  # refused before anything is written
+    cells = zip(chosen, tuning.cells(bests), strict=True)
+    families = tuple(dataclasses.replace(one, cells=own) for one, own in cells)
+    found = Choices(plan.file.text, candidates, tuning.seeds, families)
     if not arguments.dry_run:
         keep(root, found)
     _tell(found)
@@ -59,63 +70,13 @@ def keep_untuned(root: pathlib.Path, plan: Plan) -> None:
         keep(root, Choices(plan.file.text, tuple(jsonable(dict(one)) for one in plan.file.tune()), ()))
 
 
-def _accept(
-    arguments: argparse.Namespace, plan: Plan, tuning: Tuning, before: Iterable[Choice], root: pathlib.Path
-) -> None:
-    """Raise ValueError, before any tuning, for a folder of other runs than those of the sweep under any candidates."""
-    if not (root / SWEEP_FILE).exists():
-        return
-    there, chosen = {entry.run for entry in load(root).runs}, {one.family: one.best for one in before}
-    for family in (family for family in tuning.families if family.id not in chosen):
-        own = tuning.without([other.id for other in tuning.families if other is not family])
-        found = [sum(run_id(run.config) in there for run in own.tuned([n])) for n in range(len(tuning.candidates))]
-        chosen[family.id] = found.index(max(found))
-    runs = tuning.tuned([chosen[family.id] for family in tuning.families])
-    prepare(root, plan.config.name, runs, extend=arguments.extend, dry=True)
-
-
-def _tune(
-    arguments: argparse.Namespace, plan: Plan, tuning: Tuning, root: pathlib.Path, stage: Stage
-) -> tuple[int, tuple[Choice, ...] | None]:
-    """Trains the tuning runs in the folder `root`; returns what is chosen, None where they have not all ended."""
-    sizes = f"{len(tuning.families)} families x {len(tuning.candidates)} candidates x {len(tuning.seeds)} seeds"
-    print(f"tuning: {sizes}, on validation scores within the trained lengths", flush=True)
-    # A failed candidate has the worst score there is, and is no failure of the sweep.
-    code, _ = stage(dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None), root)
-    if arguments.dry_run:
-        _foresee(plan, tuple(tuning.candidates[0]))
-        return code, None
-    mine, store = {run_id(one.config) for one in tuning.runs}, load(root)
-    left = [run for run, state in states(store).items() if run in mine and state not in FINAL]
-    if left or code == INTERRUPTED:
-        print(
-            f"tuning: {len(left)} of {len(mine)} runs have not ended; when they have, the same command chooses and goes on"
-        )
-        return code, None
-    try:
-        return 0, choose(tuning, store)
-    except AllFailed as error:
-        print(f"tuning: {error}")
-        return 1, None
-
-
-def _foresee(plan: Plan, keys: tuple[str, ...]) -> None:
+def _foresee(tuning: Tuning) -> None:
     """Say which runs are trained after tuning. Runs that differ in a tuned field alone are one run, whatever is chosen."""
-    assert plan.tuning is not None
-    later = plan.tuning.tuned([0] * len(plan.tuning.families))
+    keys, later = tuning.candidates[0], tuning.tuned([0] * len(tuning.families))
     print(f"then, with what each family chooses of {', '.join(keys)}:")
     for one in later:
         print(words(outside(one.changes, keys)))
     print(f"{len(later)} runs after tuning")
-
-
-def _tell_failed(known: Iterable[Choice]) -> None:
-    """What was chosen is not chosen again, since runs may have been trained with it: say where a tuning run had failed."""
-    for one in known:
-        if failed := sum(trial.state == "failed" for trials in one.trials for trial in trials):
-            print(
-                f"tuning: {words(one.changes)} chose with {failed} failed tuning runs, and that stands; --out tunes anew"
-            )
 
 
 def _tell(choices: Choices) -> None:

@@ -58,9 +58,8 @@ def append(path: pathlib.Path, *records: Mapping[str, Any]) -> None:
 
 
 def last(path: pathlib.Path) -> dict[str, Any]:
-    """Return the last record of a file that may still grow; empty where there is none. Raises OSError if it cannot be read."""
-    safety.refuse_link(path)
-    with path.open("rb") as file:
+    """Return the last record of a file that may still grow; empty where there is none. Raises as `safety.read` does."""
+    with safety.opened(path, LARGEST) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         lines = file.read().splitlines()
     for line in reversed(lines):

@@ -12,7 +12,8 @@ from attnjax.records.files import problem, real
 from attnjax.records.values import printable
 from attnjax.report.notes import listed
 from attnjax.report.tables import Summary
-from attnjax.sweep.choices import FILE, Choice, Choices, read, words
+from attnjax.sweep.choices import FILE, Choice, Choices, read
+from attnjax.sweep.plan import words
 
 UNTUNED = "Not tuned: the config lists candidates in tune(), and its runs were trained with the values as written (--no-tune)."
 

@@ -6,7 +6,7 @@ A sweep from Python:
     summary = run_here(store, train)        # or run_workers(store, "module:function", 4)
 """
 
-from attnjax.sweep.attempt import Event, RunContext, Train
+from attnjax.sweep.attempt import RunContext, Train
 from attnjax.sweep.find import Found, Run, find_folder, find_run, scan
 from attnjax.sweep.local import run_workers
 from attnjax.sweep.outcome import Stop, Summary
@@ -16,7 +16,6 @@ from attnjax.sweep.worker import ExecutionConfig, retry, run_here
 
 __all__ = [
     "Entry",
-    "Event",
     "ExecutionConfig",
     "Found",
     "Run",

@@ -22,8 +22,8 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from attnjax import safety
 from attnjax.config import SCHEMA, RunConfig
@@ -121,19 +121,6 @@ def reopen(run: pathlib.Path) -> None:
     status.write(folder, status.Status("pending", status.read(folder).step, "tried again"))
 
 
-class Event(NamedTuple):
-    """News of one run: its state, step, and numbers such as loss. `reason` says why it ended."""
-
-    run: str
-    state: str
-    step: int
-    numbers: Mapping[str, Any]
-    reason: str = ""
-
-
-Progress = Callable[[Event], None]
-
-
 class Train(Protocol):
     """A training function, see the text of the module."""
 
@@ -158,14 +145,13 @@ class RunContext:
     Args:
       steps: how far each attempt is, by its folder.
       stop: asks to stop at the next step.
-      progress: called with every event.
       mesh: the devices to train on.
     """
 
-    def __init__(self, steps: Mapping[pathlib.Path, int], stop: Stop, progress: Progress, mesh: MeshShape = ONE_DEVICE):
+    def __init__(self, steps: Mapping[pathlib.Path, int], stop: Stop, mesh: MeshShape = ONE_DEVICE):
         self.mesh = mesh
         self.live = {directory: Live(step) for directory, step in steps.items()}
-        self._stop, self._progress = stop, progress
+        self._stop = stop
 
     def stopping(self) -> str:
         """Return why to save and return at this step, as "SIGTERM"; "" while training should go on."""
@@ -175,14 +161,13 @@ class RunContext:
         """Ask for a stop: another process that trains these runs too is asked to."""
         self._stop.set(reason)
 
-    def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None:
-        """Say that the run has done `step` steps; `numbers` are for the display."""
+    def step(self, directory: pathlib.Path, step: int) -> None:
+        """Say that the run has done `step` steps."""
         live = self.live[directory]
         live.step = int(step)
         if time.monotonic() - live.written >= QUIET:
             live.written = time.monotonic()
             status.write(directory, status.Status("running", live.step))
-        self._progress(Event(directory.parent.name, "running", live.step, numbers))
 
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None:
         """Append one line, {"step": 100, "loss": ...}, to the training log."""

@@ -1,7 +1,6 @@
 """What the families of a tuned sweep chose, from the validation scores of their tuning runs: the content of `tuning.json`."""
 
 import dataclasses
-import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -9,10 +8,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from attnjax.config import SCHEMA
-from attnjax.records import files, jsonl, status
+from attnjax.records import files, jsonl
 from attnjax.records.runs import TUNING as FILE
-from attnjax.records.values import DECIMALS, as_dict, clean, finite, jsonable
-from attnjax.sweep.plan import Changes
+from attnjax.records.values import DECIMALS, as_dict, clean, finite
+from attnjax.sweep.plan import Changes, words
 from attnjax.sweep.store import Store
 from attnjax.sweep.tuning import Family, Tuning
 
@@ -25,10 +24,6 @@ RULE = (
 )
 METRICS = ("exact_match", "loss_nonoverlapping", "loss")
 """What is compared: the first of these that the runs of a family recorded."""
-
-
-class AllFailed(ValueError):
-    """No tuning run of a family succeeded."""
 
 
 class Trial(NamedTuple):
@@ -66,7 +61,7 @@ class Choice:
         """Return the numbers of the chosen candidate that are the smallest or the largest of those that were tried."""
         found = {}
         for key, value in candidates[self.best].items():
-            values = {one[key] for one in candidates if finite(one[key])}
+            values = {number for one in candidates if finite(number := one.get(key))}
             if finite(value) and len(values) > 1 and value in (min(values), max(values)):
                 found[key] = "smallest" if value == min(values) else "largest"
         return found
@@ -100,8 +95,7 @@ class Choices:
 def choose(tuning: Tuning, store: Store) -> tuple[Choice, ...]:
     """Return what the records of the tuning runs lead to, for each family.
 
-    Raises ValueError where a run has not ended, or a run that is done lacks a score, and AllFailed where all runs of a
-    family failed.
+    Raises ValueError where a run that is done lacks a score, or all runs of a family failed.
     """
     return tuple(_choice(family, store) for family in tuning.families)
 
@@ -121,11 +115,9 @@ def ranked(metric: str, trials: Sequence[Sequence[Trial]]) -> list[tuple[float, 
 
 def _choice(family: Family, store: Store) -> Choice:
     ends = {run: store.status(run).state for row in family.ids for run in row}
-    if left := [run for run, state in ends.items() if state not in status.FINAL]:
-        raise ValueError(f"tuning run {left[0]} in {store.root} has not ended")
     measured = {run: _validation(store, run) for run, state in ends.items() if state == "done"}
     if not measured:
-        raise AllFailed(
+        raise ValueError(
             f"all tuning runs of {words(family.changes)} failed, so that no candidate can be chosen: see {store.root}; "
             "--retry-failed trains them again"
         )
@@ -170,44 +162,10 @@ def worst(metric: str) -> float:
     return math.inf if lower_is_better(metric) else 0.0
 
 
-def words(changes: Changes) -> str:
-    """Return changes in one line: model.encoding=rope train.learning_rate=0.003."""
-    return " ".join(f"{key}={_word(value)}" for key, value in changes.items()) or "(the config as it is)"
-
-
-def _word(value: Any) -> str:
-    value = jsonable(value)
-    if isinstance(value, dict) and value.keys() <= {"name", "options"} and not value.get("options"):
-        value = value.get("name")
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def known(tuning: Tuning, there: Choices | None) -> tuple[Choice, ...]:
-    """Return the choices of a folder for families of a tuning: these are not tuned again.
-
-    Raises ValueError where they were made among other candidates, seeds or tuning runs, or nothing was tuned.
-    """
-    if there is None:
-        return ()
-    if not there.families:
-        raise ValueError(f"{FILE} says that the runs were trained without tuning. Choose another folder (--out)")
-    runs = {family.id: family.ids for family in tuning.families}
-    found = tuple(choice for choice in there.families if choice.family in runs)
-    own = Choices("", tuple(jsonable(dict(one)) for one in tuning.candidates), tuning.seeds)
-    made = [[[trial.run for trial in row] for row in choice.trials] for choice in found]
-    if (there.candidates, there.seeds, made) != (own.candidates, own.seeds, [runs[choice.family] for choice in found]):
-        ours, theirs = (
-            f"{' | '.join(map(words, one.candidates))[:300]} on seeds {list(one.seeds)}" for one in (own, there)
-        )
-        why = f"among {theirs}, and the config has {ours}" if ours != theirs else "among other tuning runs"
-        raise ValueError(f"{FILE} is of another sweep: its families chose {why}. Choose another folder (--out)")
-    return found
-
-
 def keep(root: pathlib.Path, choices: Choices) -> None:
     """Write the choices into the folder of a sweep, beside those of families that it has besides."""
     there = read(root)
-    families = {one.family: one for one in (there or choices).families}
+    families = {one.family: one for one in there.families} if there else {}
     for one in choices.families:
         cells = (*families.get(one.family, one).cells, *one.cells)
         families[one.family] = dataclasses.replace(one, cells=tuple(dict.fromkeys(cells)))
@@ -216,11 +174,11 @@ def keep(root: pathlib.Path, choices: Choices) -> None:
         return
     table = {
         "schema": SCHEMA,
-        "rule": choices.rule if families else "The sweep was trained without tuning.",
-        "protocol": choices.protocol,
-        "candidates": list(choices.candidates),
-        "seeds": list(choices.seeds),
-        "families": [_row(one, choices.candidates) for one in families.values()],
+        "rule": new.rule if families else "The sweep was trained without tuning.",
+        "protocol": new.protocol,
+        "candidates": new.candidates,
+        "seeds": new.seeds,
+        "families": [_row(one, new.candidates) for one in new.families],
     }
     files.write_table(root / FILE, table)
 
@@ -255,9 +213,6 @@ def read(root: pathlib.Path) -> Choices | None:
             sizes = [len(row) for row in one.trials]
             if sizes != [len(seeds)] * len(candidates) or not 0 <= one.best < len(candidates):
                 raise ValueError("a family does not have a score for each candidate and seed")
-        for one in candidates:
-            if one.keys() != candidates[0].keys():
-                raise ValueError("its candidates change different fields")
         return Choices(str(table["protocol"]), candidates, seeds, families, str(table["rule"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {type(error).__name__} {error}") from None

@@ -1,7 +1,7 @@
 """Runs a sweep in several processes of this machine. The driver only watches them; workers claim runs by themselves.
 
-A worker that is killed is replaced, and its runs are taken over. What becomes of runs is read from the folder. If the driver is
-killed, its workers end too: they see the end of their standard input, save, and end. A worker is `python -m
+A worker that is killed is replaced, and its runs are taken over. If the driver is killed,
+its workers end too: they see the end of their standard input, save, and end. A worker is `python -m
 attnjax.sweep.local`; it reads its order from standard input, and what it prints goes to a log.
 """
 
@@ -15,14 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attnjax.config.mesh import MeshShape
-from attnjax.records import jsonl
-from attnjax.records.status import FINAL, Status
+from attnjax.records.status import FINAL
 from attnjax.safety import inside
 from attnjax.sweep import devices, manifest
-from attnjax.sweep.attempt import Event, Progress
 from attnjax.sweep.claim import holder
 from attnjax.sweep.outcome import Stop, Summary, on_signals, states, summarise
 from attnjax.sweep.plan import groups
@@ -30,7 +28,7 @@ from attnjax.sweep.store import LOGS, Store, load
 from attnjax.sweep.worker import DEFAULT, ExecutionConfig, import_train, run_here
 
 LOOK = 0.2
-"""Seconds between looks at workers and runs, more where a look takes long."""
+"""Seconds between looks at workers."""
 
 
 def run_workers(
@@ -40,7 +38,6 @@ def run_workers(
     execution: ExecutionConfig = DEFAULT,
     *,
     threads: int | None = None,
-    progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> Summary:
     """Train all runs of a sweep that have not ended, in `workers` processes, or as many as there are populations, if fewer.
@@ -50,45 +47,18 @@ def run_workers(
     """
     if workers < 1 or (threads is not None and threads < 1):
         raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
-    stop, before = stop or Stop(), states(store)
-    left = [entry for entry in store.runs if before[entry.run] not in FINAL]
+    stop, now = stop or Stop(), states(store)
+    left = [entry for entry in store.runs if now[entry.run] not in FINAL]
     workers = min(workers, len(groups(left, key=lambda entry: entry.group, limit=execution.population)) or 1)
     pool = Pool(store, trainer, execution, threads or max(1, manifest.threads() // workers), workers)
     with on_signals(stop, before_exit=pool.kill):
         try:
             for number in range(workers):
                 pool.start(number)
-            pool.watch(News(store, progress or (lambda event: None)), stop)
+            pool.watch(stop)
         finally:
             pool.kill()
-    return summarise(store, before, {})
-
-
-class News:
-    """What has become of runs since the last look at their folders."""
-
-    def __init__(self, store: Store, progress: Progress):
-        self._store, self._progress = store, progress
-        self._seen: dict[str, Status] = {}
-        for entry in store.runs:
-            with contextlib.suppress(OSError, ValueError):  # the summary at the end tells which are damaged
-                if (now := store.status(entry.run)).state not in FINAL:
-                    self._seen[entry.run] = now
-
-    def tell(self) -> None:
-        """Pass on an event for each run whose state or step is another one."""
-        for run, before in list(self._seen.items()):
-            with contextlib.suppress(OSError, ValueError):
-                now = self._seen[run] = self._store.status(run)
-                if now != before and now.state != "pending":
-                    self._progress(Event(run, now.state, now.step, self._numbers(run), now.reason))
-                if now.state in FINAL:
-                    del self._seen[run]
-
-    def _numbers(self, run: str) -> Mapping[str, Any]:
-        with contextlib.suppress(OSError, ValueError):  # nothing is recorded yet
-            return jsonl.last(self._store.folder(run) / jsonl.METRICS)
-        return {}
+    return summarise(store, {})
 
 
 class Process(NamedTuple):
@@ -137,17 +107,15 @@ class Pool:
             process.stdin.write(self._order)
             process.stdin.flush()
 
-    def watch(self, news: News, stop: Stop) -> None:
-        """Tell what becomes of runs until all workers have ended, and replace those that were killed."""
+    def watch(self, stop: Stop) -> None:
+        """Wait until all workers have ended, and replace those that were killed."""
         while self._alive:
-            begun = time.monotonic()
             for number, one in list(self._alive.items()):
                 if stop.reason:
                     one.ask_to_stop()
                 if one.process.poll() is not None:
                     self._ended(number, stop)
-            news.tell()
-            time.sleep(max(LOOK, 10 * (time.monotonic() - begun)))
+            time.sleep(LOOK)
 
     def kill(self) -> None:
         """Kill all workers. Their work since the last checkpoint is done again later."""

@@ -122,13 +122,11 @@ class Summary:
 
     Args:
       states: the state of each run: done, failed, preempted, pending, running, damaged or unwritten.
-      skipped: the runs that had ended before and were left alone.
       unwritten: why a run could not be read or written.
       others: the process that works on a run, where it is another one.
     """
 
     states: Mapping[str, str]
-    skipped: tuple[str, ...]
     unwritten: Mapping[str, str]
     others: Mapping[str, Owner]
 
@@ -146,7 +144,7 @@ class Summary:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
-        return f"{len(self.states)} runs: {counts}" + (f"; {len(self.skipped)} of them before" if self.skipped else "")
+        return f"{len(self.states)} runs: {counts}"
 
 
 def exit_status(summary: Summary, stop: Stop) -> int:
@@ -156,13 +154,12 @@ def exit_status(summary: Summary, stop: Stop) -> int:
     return DONE if len(summary.of("done")) == len(summary.states) else FAILED
 
 
-def summarise(store: Store, before: Mapping[str, str], refused: Mapping[str, str]) -> Summary:
-    """Return the states of all runs, from those on the disk before and now, and why some could not be read or written."""
-    after = states(store)
-    unwritten = {run: reason for run, reason in refused.items() if after[run] not in FINAL}
-    found = {run: UNWRITTEN if run in unwritten else state for run, state in after.items()}
-    skipped = tuple(run for run, state in after.items() if state in FINAL and before.get(run) == state)
-    return Summary(found, skipped, unwritten, others(store, found))
+def summarise(store: Store, refused: Mapping[str, str]) -> Summary:
+    """Return the states of all runs on the disk; `refused` says why this process could not read or write some."""
+    found = states(store)
+    unwritten = {run: reason for run, reason in refused.items() if found[run] not in FINAL}
+    found |= dict.fromkeys(unwritten, UNWRITTEN)
+    return Summary(found, unwritten, others(store, found))
 
 
 def states(store: Store) -> dict[str, str]:

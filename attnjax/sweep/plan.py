@@ -17,6 +17,7 @@ from attnjax.config import RunConfig, override, parse, run_id, to_dict
 from attnjax.config.files import bounded, check_runs
 from attnjax.config.kinds import shown
 from attnjax.config.overrides import folded, outside
+from attnjax.config.parse import plain
 from attnjax.registry import ENCODINGS
 
 Changes = Mapping[str, Any]
@@ -126,6 +127,19 @@ def population_key(config: RunConfig) -> str:
         shared = not code and name in ENCODINGS and ENCODINGS[name].optional and _is_short(config)
         values["model"]["encoding"] = {"name": "" if shared else name, "options": code}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def words(changes: Changes) -> str:
+    """Changes in one line: model.encoding=rope train.learning_rate=0.003."""
+    return " ".join(f"{key}={word(value)}" for key, value in changes.items()) or "(the config as it is)"
+
+
+def word(value: Any) -> str:
+    """A value as text, an encoding without options as its name."""
+    value = plain(value)
+    if isinstance(value, dict) and value.keys() <= {"name", "options"} and not value.get("options"):
+        value = value.get("name")
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _is_short(config: RunConfig) -> bool:

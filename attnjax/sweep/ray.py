@@ -1,7 +1,6 @@
 """Workers as tasks of Ray. Ray starts a worker again whose process or node is lost; the driver one that a signal stopped.
 
 A task is the same worker as everywhere (`worker.work`). Nodes need attnjax, and the folder of the sweep under one path.
-What becomes of runs is read from the folder.
 """
 
 import contextlib
@@ -13,9 +12,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attnjax.sweep.attempt import Progress
-from attnjax.sweep.local import News, import_path
-from attnjax.sweep.outcome import INTERRUPTED, Stop, Summary, exit_status, is_open, on_signals, states, summarise
+from attnjax.sweep.local import import_path
+from attnjax.sweep.outcome import INTERRUPTED, Stop, Summary, exit_status, on_signals, summarise
 from attnjax.sweep.store import Store, load
 from attnjax.sweep.worker import ExecutionConfig, import_train, run_here
 
@@ -34,7 +32,6 @@ def run_tasks(
     execution: ExecutionConfig,
     options: Mapping[str, str],
     *,
-    progress: Progress,
     stop: Stop,
 ) -> Summary:
     """Train all runs of a sweep that have not ended, in `workers` tasks of Ray.
@@ -44,9 +41,7 @@ def run_tasks(
 
     Raises ValueError where Ray is not installed, its cluster cannot be reached, or a worker raises.
     """
-    before, ray = states(store), library()
-    if not is_open(store):
-        return summarise(store, before, {})
+    ray = library()
     takes = {name: float(value) for name, value in options.items() if name != "address"}
     own = {name: takes.pop(name) for name in list(takes) if name not in ("num_cpus", "num_gpus")}
     threads = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), f"{takes.get('num_cpus', 1):.0f}")
@@ -58,13 +53,13 @@ def run_tasks(
         ray.init(options.get("address", "local"), log_to_driver=False, logging_level=logging.ERROR, **settings)
         task = ray.remote(max_retries=-1, resources=own, scheduling_strategy="SPREAD", **takes)(train_task)
         with on_signals(stop):
-            watch(ray, lambda: task.remote(*words), workers, News(store, progress), stop)
+            watch(ray, lambda: task.remote(*words), workers, stop)
     except (OSError, RuntimeError, ConnectionError, ray.exceptions.RayError) as error:
         told = str(getattr(error, "cause", "") or error).strip().splitlines() or ["?"]
         raise ValueError(f"Ray: {told[0]}") from error
     finally:
         ray.shutdown()
-    return summarise(store, before, {})
+    return summarise(store, {})
 
 
 def check_reachable(address: str) -> None:
@@ -74,12 +69,11 @@ def check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
-def watch(ray: Any, start: Callable[[], Any], workers: int, news: News, stop: Stop) -> None:
+def watch(ray: Any, start: Callable[[], Any], workers: int, stop: Stop) -> None:
     """Wait until all tasks have ended: cancel them after a stop, and start those again that a signal ended."""
     tasks, asked = [start() for _ in range(workers)], False
     while tasks:
         ended, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=1.0)
-        news.tell()
         if stop.reason and not asked:
             asked = True
             for one in tasks:

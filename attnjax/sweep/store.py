@@ -40,10 +40,6 @@ class Entry:
     group: str
     overrides: Mapping[str, Any] = dataclasses.field(hash=False)
 
-    def __str__(self) -> str:
-        changes = " ".join(f"{key}={json.dumps(value)}" for key, value in self.overrides.items())
-        return f"{self.run} {changes}".strip()
-
 
 @dataclasses.dataclass(frozen=True)
 class Store:

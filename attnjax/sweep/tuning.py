@@ -13,7 +13,7 @@ A tuned run is the run that a person gets who writes the chosen values on the co
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, cell_id, run_id
@@ -70,10 +70,6 @@ class Tuning:
     def cells(self, chosen: Sequence[int]) -> list[tuple[str, ...]]:
         """The cells of the tuned runs of each family."""
         return [tuple(dict.fromkeys(cell_id(one.config) for one in runs)) for runs in self._tuned(chosen)]
-
-    def without(self, families: Collection[str]) -> "Tuning":
-        """The tuning of the other families alone, and of their runs."""
-        return dataclasses.replace(self, families=tuple(one for one in self.families if one.id not in families))
 
     def _tuned(self, chosen: Sequence[int]) -> list[list[Planned]]:
         return [

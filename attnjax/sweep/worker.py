@@ -24,9 +24,9 @@ from attnjax.records.runs import CONFIG, MANIFEST, RESULT, folder_of, read_confi
 from attnjax.records.values import finite
 from attnjax.safety import write
 from attnjax.sweep import attempt, live, manifest
-from attnjax.sweep.attempt import Event, Progress, RunContext, Train, update_manifest
+from attnjax.sweep.attempt import RunContext, Train, update_manifest
 from attnjax.sweep.claim import PATIENCE, Claim, Owner, claim, heartbeat, holder
-from attnjax.sweep.outcome import UNWRITTEN, Stop, Summary, is_open, on_signals, states, summarise, why
+from attnjax.sweep.outcome import Stop, Summary, is_open, on_signals, states, summarise, why
 from attnjax.sweep.plan import groups, population_key
 from attnjax.sweep.store import LOGS, Entry, Store
 
@@ -75,25 +75,24 @@ def run_here(
     train: Train,
     execution: ExecutionConfig = DEFAULT,
     *,
-    progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> Summary:
     """Train all runs of a sweep that have not ended, in this process; signals stop at the next step, see `outcome.on_signals`.
 
     Raises ValueError where the folder cannot be written to.
     """
-    stop, before, refused = stop or Stop(), states(store), {}
+    stop, refused = stop or Stop(), {}
     if is_open(store):
         with on_signals(stop):
-            refused = _work(store, train, execution, progress or (lambda event: None), stop)
-    return summarise(store, before, refused)
+            refused = _work(store, train, execution, stop)
+    return summarise(store, refused)
 
 
-def _work(store: Store, train: Train, execution: ExecutionConfig, progress: Progress, stop: Stop) -> dict[str, str]:
+def _work(store: Store, train: Train, execution: ExecutionConfig, stop: Stop) -> dict[str, str]:
     """Claim groups of runs and train them until none is left that nobody has; returns why some could not be read or written."""
     import_modules(execution.imports)
     check_writable(store.root / LOGS)
-    worker = Worker(store, train, execution, progress, stop, manifest.of_machine(), parse_mesh(execution.mesh))
+    worker = Worker(store, train, execution, stop, manifest.of_machine(), parse_mesh(execution.mesh))
     waiting, idle = groups(store.runs, key=lambda entry: entry.group, limit=execution.population), 0
     while waiting and not stop.reason:
         trained, waiting = worker.look(waiting, greedy=idle > 0)
@@ -112,7 +111,6 @@ class Worker:
     store: Store
     train: Train
     execution: ExecutionConfig
-    progress: Progress
     stop: Stop
     machine: Mapping[str, Any]
     mesh: MeshShape
@@ -161,7 +159,7 @@ class Worker:
             try:
                 found = self._begun(self.store.directory(entry.run))
             except (OSError, ValueError) as error:
-                self._refuse(entry.run, 0, why(error))
+                self.refused[entry.run] = why(error)
                 continue
             if isinstance(found, Job):
                 jobs.append(found)
@@ -194,7 +192,6 @@ class Worker:
         update_manifest(job.attempt, {"state": "failed", "reason": reason})
         status.write(job.attempt, status.Status("failed", job.step, reason))
         attempt.publish(job.attempt)
-        self.progress(Event(job.claim.run.name, "failed", job.step, {}, reason))
 
     def train_group(self, jobs: Sequence[Job]) -> None:
         """Train runs together; where that raises, each alone, so that only the culprit fails."""
@@ -203,7 +200,7 @@ class Worker:
             with heartbeat([job.claim for job in jobs], self.execution.patience / 6, lost):
                 for job in self._train(jobs):
                     if self.stop.reason:
-                        self._end(job, RunContext({job.attempt: job.step}, self.stop, self.progress), None, 0.0)
+                        self._end(job, RunContext({job.attempt: job.step}, self.stop), None, 0.0)
                     else:
                         self._train([dataclasses.replace(job, step=status.read(job.attempt).step)])
         finally:
@@ -213,7 +210,7 @@ class Worker:
     def _train(self, jobs: Sequence[Job]) -> list[Job]:
         """Call the training function once; returns the runs to be tried alone, because of an error that may not be theirs."""
         steps = {job.attempt: job.step for job in jobs}
-        context = RunContext(steps, self.stop, self.progress, self.mesh)
+        context = RunContext(steps, self.stop, self.mesh)
         error, again, start = None, [], time.monotonic()
         configs = [job.config for job in jobs]
         try:
@@ -243,7 +240,6 @@ class Worker:
         fields = manifest.of_run(job.config, attempt=token, population=names, mesh=self.mesh)
         update_manifest(job.attempt, {**self.machine, **manifest.of_jax(), **fields, "state": "running"})
         status.write(job.attempt, status.Status("running", job.step))
-        self.progress(Event(job.claim.run.name, "running", job.step, {}))
 
     def _end(self, job: Job, context: RunContext, error: BaseException | None, seconds: float) -> None:
         """Write how an attempt ended, and publish it where its run has. Whatever refuses leaves a run that goes on."""
@@ -265,19 +261,12 @@ class Worker:
             update_manifest(job.attempt, fields, durable=True)
             status.write(job.attempt, status.Status(state, ended.step, reason))
             if state in status.FINAL:
-                if not attempt.publish(job.attempt):
-                    state, _, reason = status_of(run)  # of another process, which was first
+                attempt.publish(job.attempt)
                 job.claim.release()
         except (OSError, ValueError) as refusal:
             if not (run / RESULT).is_dir():  # or another process has published, and deleted this attempt
                 told = f"its end ({state}) could not be written: {why(refusal)}; {reason}".rstrip("; ")
-                self._refuse(run.name, ended.step, told)
-            return
-        self.progress(Event(run.name, state, ended.step, {"seconds": round(seconds, 3)}, reason))
-
-    def _refuse(self, run: str, step: int, reason: str) -> None:
-        self.refused[run] = reason
-        self.progress(Event(run, UNWRITTEN, step, {}, reason))
+                self.refused[run.name] = told
 
 
 def retry(store: Store, patience: float = PATIENCE) -> list[str]:

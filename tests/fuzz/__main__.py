@@ -26,7 +26,7 @@ from flax import nnx
 from attnjax import models
 from attnjax.cli import main as attnjax
 from attnjax.config import parse
-from attnjax.sweep import Stop, plan, prepare, run_here, seeds
+from attnjax.sweep import plan, prepare, run_here, seeds
 from attnjax.train import train
 
 LONGEST = 300.0
@@ -44,8 +44,20 @@ def make_runs(folder: pathlib.Path) -> None:
     """Write a sweep with one run that is done and one that was stopped after its first checkpoint."""
     store = prepare(folder, "tiny", plan(parse(TINY), seeds(2)))
     run_here(store.only([store.runs[0].run]), train)
-    stop = Stop()
-    run_here(store, train, progress=lambda event: stop.set("enough") if event.step >= 4 else None, stop=stop)
+    run_here(store, stopped)
+
+
+def stopped(configs, directories, context) -> None:
+    """Train until a step of at least 4."""
+    step = context.step
+
+    def told(directory: pathlib.Path, number: int) -> None:
+        step(directory, number)
+        if number >= 4:
+            context.stop("enough")
+
+    context.step = told
+    train(configs, directories, context)
 
 
 def make_model(folder: pathlib.Path) -> None:

@@ -37,6 +37,22 @@ def sound(configs, directories, context):
     together(configs, directories, context, restored, saved)
 
 
+def watched(train, told):
+    """The training function, which calls `told(run, step)` after each step."""
+
+    def call(configs, directories, context):
+        step = context.step
+
+        def seen(directory, number):
+            step(directory, number)
+            told(directory.parent.name, number)
+
+        context.step = seen
+        train(configs, directories, context)
+
+    return call
+
+
 def together(configs, directories, context, load, save):
     states = {}
     for directory in directories:
@@ -64,7 +80,7 @@ def one(config, directory, step, state, context, save):
         context.metrics(directory, {"step": step, "loss": 1.0 / step})
         if step % config.train.checkpoint_every == 0 or step == config.train.steps:
             save(directory, step, state)
-        context.step(directory, step, loss=1.0 / step)
+        context.step(directory, step)
     record = {"step": step, "metric": "exact_match", "value": int(state[:4], 16) / 65536, "count": 1, "split": "test"}
     context.results(directory, *({**record, "length": length} for length in config.evaluate.lengths))
     context.step(directory, step)

@@ -30,15 +30,9 @@ class Writer:
 def test_numbers_are_written_while_a_run_trains_and_go_on_after_a_stop(make, monkeypatch):
     monkeypatch.setattr(live, "library", lambda kind: types.SimpleNamespace(SummaryWriter=Writer))
     monkeypatch.setattr(Writer, "opened", ())
-    store, stop, seen = make(seeds(1)), Stop(), []
-
-    def progress(event):
-        seen.append(event)
-        if len(seen) == 5:
-            stop.set("enough")
-
-    execution = ExecutionConfig(log="tensorboard")
-    run_here(store, fake_training.train, execution, progress=progress, stop=stop)
+    store, stop, execution = make(seeds(1)), Stop(), ExecutionConfig(log="tensorboard")
+    train = fake_training.watched(fake_training.train, lambda _, step: step == 4 and stop.set("enough"))
+    run_here(store, train, execution, stop=stop)
     run_here(store, fake_training.train, execution)
     first, second = Writer.opened
     assert (first.folder, first.closed) == (second.folder, True)

@@ -296,11 +296,11 @@ def begun(trainer: Callable[..., None]) -> pathlib.Path:
     root = pathlib.Path(tempfile.mkdtemp()) / "out"
     store, stop = prepare(root, "small", plan(SETTINGS, seeds(3))), Stop()
 
-    def progress(event) -> None:
-        if event.run == store.runs[STOPPED].run and event.step == 5:
+    def told(run: str, step: int) -> None:
+        if (run, step) == (store.runs[STOPPED].run, 5):
             stop.set("enough")
 
-    run_here(store, trainer, ExecutionConfig(population=1), progress=progress, stop=stop)
+    run_here(store, fake_training.watched(trainer, told), ExecutionConfig(population=1), stop=stop)
     assert [store.status(entry.run).state for entry in store.runs] == ["done", "preempted", "pending"]
     return root
 

@@ -23,20 +23,19 @@ NOBODY = 2**30
 
 
 def test_a_sweep_runs_in_this_process_equal_shapes_together_and_the_second_time_does_nothing(make):
-    store, events, calls = make(product(vary("model.layers", [1, 2]), seeds(3))), [], []
+    store, calls = make(product(vary("model.layers", [1, 2]), seeds(3))), []
 
     def train(configs, directories, context):
         calls.append([(config.model.layers, config.seed) for config in configs])
         fake_training.train(configs, directories, context)
 
     pairs = ExecutionConfig(population=2)
-    assert str(run_here(store, train, pairs, progress=events.append)) == "6 runs: 6 done"
+    assert str(run_here(store, train, pairs)) == "6 runs: 6 done"
     check_complete(store)
     assert sorted(calls) == [[(1, 0), (1, 1)], [(1, 2)], [(2, 0), (2, 1)], [(2, 2)]]
     assert sorted(len(run.manifest()["population"]) for run in scan(store.root).runs) == [1, 1, 2, 2, 2, 2]
-    assert {event.run for event in events if event.state == "done"} == {entry.run for entry in store.runs}
     before = {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
-    assert str(run_here(store, fake_training.never)) == "6 runs: 6 done; 6 of them before"
+    assert str(run_here(store, fake_training.never)) == "6 runs: 6 done"
     assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*")} == before
     assert all(holder(store.directory(entry.run)) is None for entry in store.runs)
 
@@ -89,13 +88,13 @@ def test_a_signal_stops_at_the_next_step_and_the_same_call_goes_on(make):
     store, seen, stop = make(seeds(3)), [], Stop()
     before = signal.getsignal(signal.SIGTERM), signal.set_wakeup_fd(-1)
 
-    def progress(event):
-        seen.append(event)
-        if len(seen) == 20:
+    def told(run, step):
+        seen.append(step)
+        if len(seen) == 16:
             os.kill(os.getpid(), signal.SIGTERM)
             assert stop.wait(20)
 
-    summary = run_here(store, fake_training.train, ALONE, progress=progress, stop=stop)
+    summary = run_here(store, fake_training.watched(fake_training.train, told), ALONE, stop=stop)
     assert (signal.getsignal(signal.SIGTERM), signal.set_wakeup_fd(-1)) == before
     assert [summary.states[entry.run] for entry in store.runs] == ["done", "preempted", "pending"]
     stopped = store.status(store.runs[1].run)
@@ -118,7 +117,7 @@ def test_a_signal_stops_at_the_next_step_and_the_same_call_goes_on(make):
 def test_the_exit_status_is_0_1_or_130(states, others, reason, expected):
     stop = Stop()
     stop.set(reason)
-    assert exit_status(Summary(dict(zip("ab", states.split(), strict=True)), (), {}, others), stop) == expected
+    assert exit_status(Summary(dict(zip("ab", states.split(), strict=True)), {}, others), stop) == expected
 
 
 def test_two_sigterm_at_once_are_one(make):
@@ -141,7 +140,7 @@ def test_manifests_have_what_a_result_depends_on_and_no_secrets(make, monkeypatc
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     monkeypatch.setenv("NPROC", "1")
     store = make(seeds(1))
-    run_here(store, fake_training.train, progress=lambda event: stop.set("x" if event.step == 4 else ""), stop=stop)
+    run_here(store, fake_training.watched(fake_training.train, lambda _, step: step == 4 and stop.set("x")), stop=stop)
     monkeypatch.setenv("NPROC", "2")
     run_here(store, fake_training.train)
     manifest = scan(store.root).runs[0].manifest()

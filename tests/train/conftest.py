@@ -82,7 +82,7 @@ class Recorder:
     def stop(self, reason):
         raise AssertionError(f"training was stopped: {reason}")
 
-    def step(self, directory, step, **numbers):
+    def step(self, directory, step):
         self.calls += directory.name == "0"
 
     def metrics(self, directory, record):

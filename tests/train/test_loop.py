@@ -179,7 +179,7 @@ def test_steps_go_on_while_a_slow_disk_saves_and_the_bits_are_the_same(whole, tm
     context, parts, done, running = Recorder(), made(tmp_path), threading.Condition(), []
     real, reached = checkpoint.save, [0]
 
-    def step(directory, step, **numbers):
+    def step(directory, step):
         with done:
             reached.append(step)
             done.notify_all()
