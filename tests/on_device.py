@@ -55,7 +55,7 @@ WAYS = (
     Way("float32, as the device multiplies", "float32", "default", 32 * 2**-11),
     Way("bfloat16", "bfloat16", "default", 32 * 2**-8),
 )
-TABLES = ("dense", "chunked", "xla")
+TABLES = ("dense", "chunked")
 """Implementations that serve masks that are data, on every device."""
 IMPLEMENTATIONS = (*TABLES, "cudnn")
 KEY = ("device", "encoding", "way", "implementation")

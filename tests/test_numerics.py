@@ -14,7 +14,7 @@ import pytest
 import attnjax as aj
 from tests.cases import OPTIMISED, slow_except
 
-IMPLEMENTATIONS = ("dense", "chunked", "xla")
+IMPLEMENTATIONS = ("dense", "chunked")
 CAUSAL = aj.Mask(causal=True)
 as_users = functools.partial(jax.jit, compiler_options=OPTIMISED)
 
@@ -52,9 +52,7 @@ def test_float16_scores_past_its_largest_number(head, size, implementation):
 HUGE = list(itertools.product([1e4, 8192.0, 2.0**100], IMPLEMENTATIONS))
 
 
-@pytest.mark.parametrize(
-    ("size", "implementation"), slow_except(HUGE, (2.0**100, "dense"), (1e4, "chunked"), (8192.0, "xla"))
-)
+@pytest.mark.parametrize(("size", "implementation"), slow_except(HUGE, (2.0**100, "dense"), (1e4, "chunked")))
 def test_softmax_of_huge_scores(size, implementation):
     """Scores size, size - 1 (where float32 has room for it) and -size."""
     lower = size - 1 if size < 2**24 else size / 2

@@ -4,7 +4,6 @@
 |----------------|--------------|---------------------------------------------------------------------------------------|
 | "dense"        | yes          | everything; also returns weights                                                      |
 | "chunked"      | no           | all but encodings of the whole table and dropout; exact, repeatable gradients         |
-| "xla"          | yes          | encodings without a score of their own, any mask                                      |
 | "cudnn"        | no           | maps, linear biases, and biases as an array, on NVIDIA GPUs, 16-bit, causal or full   |
 
 One call: `attend` -> `call.prepare` (checks, layout, maps) -> `choice.choose` -> `dense` | `blockwise` | `fused` -> `hooks`.
@@ -79,7 +78,7 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
       scale: 1/sqrt(H) unless given.
       sink: [N], logits of a key without value that every query of a head sees, -inf for none; see Xiao et al. 2023
         (arXiv:2309.17453).
-      implementation: "dense", "chunked", "xla", "cudnn", or None to choose; see `explain`. A `Tiling` is "chunked" with tiles
+      implementation: "dense", "chunked", "cudnn", or None to choose; see `explain`. A `Tiling` is "chunked" with tiles
         of these sizes. Forward mode and second derivatives need "dense".
       cache: a `KVCache` in place of k and v. The queries are then the last T tokens appended.
       dropout: `Dropout(key, rate)` of attention weights, in "dense".

@@ -16,7 +16,7 @@ from attnjax.attention.dense import dense
 from attnjax.attention.ring import ring
 from attnjax.typing import Array
 
-IMPLEMENTATIONS = ("dense", "chunked", "xla", "cudnn")
+IMPLEMENTATIONS = ("dense", "chunked", "cudnn")
 
 DENSE_BYTES = {"cpu": 2**22, "gpu": 2**28}
 """Up to this size of the [B, N, T, S] table the dense implementation is chosen by itself. CPU: measured with gradients, tiles
@@ -96,21 +96,21 @@ def obstacle(name: str, call: Call, needs_lse: bool) -> str | None:
         return f"{whole[0]} scores all keys and heads at once, which a tile does not hold; use dense" if whole else None
     if needs_lse:
         return "it does not return the log-sum-exp of our scores"
-    return fused.obstacle(name, call)
+    return fused.obstacle(call)
 
 
 def run(call: Call, implementation: str | Tiling | None, chosen: Explanation) -> tuple[Array, Array | None]:
-    """Returns output [B,K,G,T,H] and log-sum-exp [B,K,G,T] of the chosen implementation; kernels give no log-sum-exp."""
+    """Returns output [B,K,G,T,H] and log-sum-exp [B,K,G,T] of the chosen implementation; the kernel gives no log-sum-exp."""
     name, tiling = chosen.implementation, implementation if isinstance(implementation, Tiling) else None
     if name == "chunked":
         return ring(call, tiling) if call.ring is not None else blockwise(call, tiling)
     if name == "dense":
         return dense(call)
-    if name == "xla" or implementation is not None:
-        return fused.fused(call, name), None
+    if implementation is not None:
+        return fused.fused(call), None
     # Chosen, not asked for: the program may be lowered for a CPU of the same host.
     other = dense if _table_bytes(call) <= DENSE_BYTES["cpu"] else blockwise
-    return jax.lax.platform_dependent(cuda=lambda: fused.fused(call, name), default=lambda: other(call)[0]), None
+    return jax.lax.platform_dependent(cuda=lambda: fused.fused(call), default=lambda: other(call)[0]), None
 
 
 def _table_bytes(call: Call) -> int:

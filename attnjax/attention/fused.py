@@ -1,8 +1,7 @@
-"""Library kernels: `jax.nn.dot_product_attention` for the calls that it can express.
+"""The kernel of cuDNN, through `jax.nn.dot_product_attention`, for the calls that it can express.
 
-"xla" takes any mask and any bias as arrays. "cudnn" takes causal and full masks and a window to the left, and a bias in one of
-two forms. A bias that is linear in the distance (`slope`: ALiBi, FoX, Cable) is a product of extra columns, because a softmax
-ignores a constant of a row:
+It takes causal and full masks and a window to the left, and a bias in one of two forms. A bias that is linear in the distance
+(`slope`: ALiBi, FoX, Cable) is a product of extra columns, because a softmax ignores a constant of a row:
 
     m (i - j) = [m0 m1 m2 m0 m1 m2 ...] . [-c0 -c0 -c0 -c1 -c1 -c1 ...] + m i,    c = k_pos - (one of them)
 
@@ -42,20 +41,14 @@ def has_cuda() -> bool:
         return False
 
 
-def obstacle(name: str, call: Call) -> str | None:
-    """Returns why a kernel cannot serve a call, or None if it can."""
-    if call.sink is not None:
-        return "it has no sink"
-    if call.compute_dtype == jnp.float64:
-        return "its softmax is float32, the inputs are float64"
-    if any(part.has("score") for part in call.encodings):
-        return "the hook 'score' of the encoding computes the logits"
-    return _obstacle_of_cudnn(call) if name == "cudnn" else None
-
-
-def _obstacle_of_cudnn(call: Call) -> str | None:
+def obstacle(call: Call) -> str | None:
+    """Returns why the kernel cannot serve a call, or None if it can."""
     rows, cols, span = call.rows, call.cols, call.span
     T, S, h = rows.q.shape[3], cols.k.shape[3], rows.q.shape[4]
+    if call.sink is not None:
+        return "it has no sink"
+    if any(part.has("score") for part in call.encodings):
+        return "the hook 'score' of the encoding computes the logits"
     if not has_cuda():
         return "it needs an NVIDIA GPU, and this process sees none"
     if call.dtype not in (jnp.bfloat16, jnp.float16) or not call.dtype == rows.q.dtype == cols.k.dtype:
@@ -75,13 +68,13 @@ def _obstacle_of_cudnn(call: Call) -> str | None:
     return None
 
 
-def fused(call: Call, name: str) -> Float[Array, "B K G T H"]:
-    """Returns the output by the kernel "xla" or "cudnn" of `jax.nn`."""
+def fused(call: Call) -> Float[Array, "B K G T H"]:
+    """Returns the output by cuDNN's kernel."""
     q, k, v, scale, bias = call.rows.q, call.cols.k, call.cols.v, call.scale, None
     if not isinstance(scale, np.ndarray) or scale == 0:
-        # Kernels take the scale as a number, and columns are divided by it.
+        # The kernel takes the scale as a number, and columns are divided by it.
         q, scale = q.astype(call.compute_dtype) * jnp.asarray(scale, call.compute_dtype), 1.0
-    if call.encodings and name == "cudnn" and _obstacle_of_columns(call) is None:
+    if call.encodings and _obstacle_of_columns(call) is None:
         q, k, v = with_columns(call, q, k, v, float(scale))
     elif call.encodings:
         bias = bias_table(call)
@@ -90,12 +83,11 @@ def fused(call: Call, name: str) -> Float[Array, "B K G T H"]:
     heads = lambda x: (
         jnp.pad(x, [(0, 0)] * 4 + [(0, width - x.shape[-1])]).reshape(B, -1, x.shape[3], width).swapaxes(1, 2)
     )
-    run = _cudnn if name == "cudnn" else _xla
-    out = run(call, *map(heads, (q, k, v)), bias, float(scale)).swapaxes(1, 2)[..., : call.cols.v.shape[-1]]
+    out = _kernel(call, *map(heads, (q, k, v)), bias, float(scale)).swapaxes(1, 2)[..., : call.cols.v.shape[-1]]
     return out.reshape(B, K, G, T, -1).astype(call.compute_dtype)
 
 
-def _cudnn(call: Call, q: Array, k: Array, v: Array, bias: Array | None, scale: float) -> Float[Array, "B T N H"]:
+def _kernel(call: Call, q: Array, k: Array, v: Array, bias: Array | None, scale: float) -> Float[Array, "B T N H"]:
     (B, T), S, (left, causal) = q.shape[:2], k.shape[1], (call.span.left, call.span.causal)
     # JAX refuses gradients of an odd number of queries or keys. A causal mask hides the added key; others count it out.
     even = lambda x, *axes: jnp.pad(x, [(0, n % 2 if axis in axes else 0) for axis, n in enumerate(x.shape)])
@@ -113,36 +105,15 @@ def _cudnn(call: Call, q: Array, k: Array, v: Array, bias: Array | None, scale: 
     )[:, :T]
 
 
-def _xla(call: Call, q: Array, k: Array, v: Array, bias: Array | None, scale: float) -> Float[Array, "B T N H"]:
-    dtype, seen = call.compute_dtype, _seen(call)
-
-    def run(q: Array, k: Array, v: Array) -> Array:
-        mask = jnp.broadcast_to(seen[:, 0], (seen.shape[0], 1, q.shape[1], k.shape[1]))
-        # Under strict promotion of types `jax.nn` refuses its own float32 logits of 16-bit inputs.
-        with jax.numpy_dtype_promotion("standard"):
-            out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=mask, scale=scale, implementation="xla")
-        return out.astype(dtype)
-
-    # XLA:CPU has no products of float16 with float32 sums.
-    wide = lambda *arrays: run(*(x.astype(dtype) for x in arrays))
-    out = wide(q, k, v) if q.dtype == dtype else jax.lax.platform_dependent(q, k, v, cpu=wide, default=run)
-    return jnp.where(seen[:, 0, 0].any(-1)[:, :, None, None], out, jnp.zeros((), dtype))
-
-
-def _seen(call: Call) -> Array:
-    rows, cols = call.rows, call.cols
-    return visibility(call.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, call.allowed)
-
-
 def bias_table(call: Call) -> Float[Array, "b N T S"]:
     """Returns the bias of all heads, with b = 1 where it is the same for every example; 0 where the mask hides it."""
     call = per_distance(call, (1, 1))
     (_, K, G, T, _), S = call.rows.q.shape, call.cols.k.shape[3]
     none = jnp.zeros((_examples(call), K, G, T, S), call.compute_dtype)
-    q, k, seen = none[:1, :1, :1, :, :1], none[:1, :1, :1, :1].swapaxes(3, 4), _seen(call)
-    table = scores(
-        call.encodings, call.params, 1.0, none, q, k, call.rows.pos, call.cols.pos, jnp.ones((1, 1, 1, T, S), bool)
-    )
+    q, k = none[:1, :1, :1, :, :1], none[:1, :1, :1, :1].swapaxes(3, 4)
+    rows, cols = call.rows, call.cols
+    seen = visibility(call.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, call.allowed)
+    table = scores(call.encodings, call.params, 1.0, none, q, k, rows.pos, cols.pos, jnp.ones((1, 1, 1, T, S), bool))
     # Of keys in the future it may be larger than 16 bits hold.
     return jnp.where(seen, table, jnp.zeros((), table.dtype)).reshape(-1, K * G, T, S)
 

@@ -13,7 +13,7 @@ from attnjax.config.kinds import Index, Layers, Positive, Rate, Size, Width, key
 Activation = Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu"]
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 Gated = Literal["head", "channel"]
-Implementation = Literal["dense", "chunked", "xla", "cudnn"]
+Implementation = Literal["dense", "chunked", "cudnn"]
 Window = Index | tuple[Index, Index]
 
 

@@ -34,8 +34,7 @@ def compare(name, layout, dtype, ways, *, gradients=True, disorder=8):
     differentiated = matrix.with_gradients if gradients else lambda function: lambda *given: {"out": function(*given)}
     masks = matrix.stacked([(*case[:2], matrix.allowed_by(*case[2:])) for case in data])
     expected = outcome(matrix.over_cases(differentiated(matrix.truth(name))), inputs, masks, "float64")
-    able = [way for way in ways if way != "xla" or dtype == "float32"]
-    programs = {way: differentiated(matrix.attention(name, way)) for way in able}
+    programs = {way: differentiated(matrix.attention(name, way)) for way in ways}
     run = lambda *given: {str(way): program(*given) for way, program in programs.items()}
     tolerance = matrix.ROUNDING.get(name, TOLERANCE[dtype]) if dtype == "float32" else TOLERANCE[dtype]
     for way, got in outcome(matrix.over_cases(run), inputs, matrix.stacked(data), dtype).items():
@@ -49,19 +48,16 @@ def compare(name, layout, dtype, ways, *, gradients=True, disorder=8):
 
 def ways_of(name):
     """The implementations that can serve."""
-    encoding = ENCODINGS[name]
-    if any(part.whole_table for part in parts_of(encoding)):
-        return ("dense",)
-    return ("dense", *matrix.TILES) if encoding.has("score") else ("dense", *matrix.TILES, "xla")
+    whole = any(part.whole_table for part in parts_of(ENCODINGS[name]))
+    return ("dense",) if whole else ("dense", *matrix.TILES)
 
 
 TILES, ONE_HEAD = matrix.TILES
 BY_DAY = {
-    "nope": ("xla", ONE_HEAD, "dense"),
+    "nope": (ONE_HEAD, "dense"),
     "t5": ("dense", ONE_HEAD),
     **dict.fromkeys(("fire", "self_extend", "repo", "alibi"), (TILES,)),
     **dict.fromkeys(("transformer_xl", "fox"), (ONE_HEAD,)),
-    **dict.fromkeys(("kerple", "sandwich"), ("xla",)),
 }
 """They stand by day for all in these implementations: maps act before one is chosen, and tiles call every bias alike."""
 
@@ -69,8 +65,7 @@ BY_DAY = {
 @pytest.mark.parametrize("name", [name for name in ENCODINGS if name not in matrix.STRETCHED | matrix.COMBINED])
 def test_agreement(name):
     """With grouped heads."""
-    double = name in matrix.EVERY_DAY and "xla" not in BY_DAY.get(name, ())
-    dtype = "float64" if double else "float32"
+    dtype = "float64" if name in matrix.EVERY_DAY else "float32"
     compare(name, "gqa", dtype, BY_DAY.get(name, ("dense",)), gradients=name not in matrix.VARIANTS)
 
 

@@ -98,7 +98,7 @@ OTHERS = [
     ({"scale": float("nan")}, "scale .*finite.*nan"),
     ({"scale": np.ones(N)}, r"scale .*\[1., 1., 1., 1.\]"),
     ({"dropout": 0.1}, r"Dropout\(key, rate\).*0.1"),
-    ({"implementation": "flash"}, "'flash'.*dense, chunked, xla, cudnn"),
+    ({"implementation": "flash"}, "'flash'.*dense, chunked, cudnn"),
     ({"encoding": "rope"}, r"RoPE\(\), got 'rope'"),
     ({"encoding": aj.Sinusoidal()}, "Sinusoidal.*embeddings.*attnjax.embed"),
     ({"encoding": RoPE(fraction=0.2)}, "fraction=0.2 .* 4"),

@@ -45,7 +45,7 @@ def test_what_cannot_serve_says_so(name):
         with pytest.raises(NotImplementedError, match=message):
             jax.eval_shape(call, *arrays())
 
-    for way, reason in (("chunked", part), (Tiling(4, 4), part), ("xla", "'score'"), ("cudnn", "'score'")):
+    for way, reason in (("chunked", part), (Tiling(4, 4), part), ("cudnn", "'score'")):
         refused(rf"(?m){reason}.*these can: dense$", functools.partial(attend, implementation=way, **options))
     specs = {"in_specs": (P(None, "tokens"),) * 3, "out_specs": P(None, "tokens")}
     mesh = jax.make_mesh((2,), ("tokens",), axis_types=(jax.sharding.AxisType.Auto,))

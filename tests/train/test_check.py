@@ -81,7 +81,7 @@ TEXT = {"task.name": "text"}
         ({"task.name": "induction", "task.length_min": 2, "task.begin": True}, "task.begin 'induction'"),
         # What only tracing finds.
         ({"model.encoding": "ssmax", "task.form": "encoder"}, "SSMax causal"),
-        ({"model.encoding": "fire", "model.implementation": "xla"}, "'xla' 'score' dense"),
+        ({"model.encoding": "cope", "model.implementation": "chunked"}, "'chunked' CoPE dense"),
         (rope(scaling={"name": "yarn"}), "compiled 2 required"),
         # Encodings, precision and paths.
         (rope(thta=1.0), "thta"),
