@@ -8,9 +8,9 @@ from attnjax.attention.attend import (
 )
 from attnjax.attention.blockwise import Tiling as Tiling
 from attnjax.attention.cache import KVCache as KVCache
-from attnjax.attention.call import Dropout as Dropout
 from attnjax.attention.choice import Explanation as Explanation
 from attnjax.attention.combine import combine as combine, gate_heads as gate_heads
 from attnjax.attention.dropin import attention_fn as attention_fn, process_heads as process_heads
 from attnjax.attention.masks import Mask as Mask
+from attnjax.attention.record import Dropout as Dropout
 from attnjax.attention.reference import reference_attention as reference_attention

@@ -6,11 +6,10 @@
 | "chunked"      | no           | all but encodings of the whole table and dropout; exact, repeatable gradients         |
 | "cudnn"        | no           | maps, linear biases, and biases as an array, on NVIDIA GPUs, 16-bit, causal or full   |
 
-One call: `attend` -> `call.prepare` (checks, layout, maps) -> `choice.choose` -> `dense` | `blockwise` | `fused` -> `hooks`.
+One call: `attend` -> `call.prepare` (checks, layout, maps) -> `choice.run` -> `dense` | `blockwise` | `fused` -> `hooks`.
 `reference.py` has the same in 40 lines, for one head, to read and to compare with.
 """
 
-import dataclasses
 from typing import Any, TypedDict, Unpack
 
 import jax
@@ -19,12 +18,12 @@ import numpy as np
 
 from attnjax.attention.blockwise import Tiling
 from attnjax.attention.cache import KVCache
-from attnjax.attention.call import Call, Dropout, Source, check_alignment, check_shapes, prepare
+from attnjax.attention.call import prepare
 from attnjax.attention.choice import Explanation, choose, run
 from attnjax.attention.dense import dense_weights
-from attnjax.attention.masks import Mask, check_mask
-from attnjax.attention.ring import indices_of_device, ring_of
-from attnjax.positions.base import NoPE, PositionEncoding, validate_encoding
+from attnjax.attention.masks import Mask
+from attnjax.attention.record import Call, Dropout
+from attnjax.positions.base import NoPE, PositionEncoding
 from attnjax.typing import Array, Float, PyTree
 
 
@@ -103,18 +102,24 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
         >>> attend(q, k[:, :, :2], v[:, :, :2], encoding=RoPE(), mask=Mask(causal=True)).shape
         (1, 5, 4, 8)
     """
-    options: Options = {
-        "encoding": encoding,
-        "params": params,
-        "q_pos": q_pos,
-        "k_pos": k_pos,
-        "mask": mask,
-        "scale": scale,
-    }
-    more: Options = {"sink": sink, "cache": cache, "dropout": dropout, "axis_name": axis_name, "length": length}
-    call = attention_call(q, k, v, **options, **more)
-    out, _ = run(call, implementation, choose(call, implementation))
-    return _unless_overflown(call, _to_heads(out)).astype(q.dtype)
+    call = prepare(
+        q,
+        k,
+        v,
+        encoding=encoding,
+        params=params,
+        q_pos=q_pos,
+        k_pos=k_pos,
+        mask=mask,
+        scale=scale,
+        sink=sink,
+        cache=cache,
+        dropout=dropout,
+        axis_name=axis_name,
+        length=length,
+    )
+    out, _ = run(call, implementation)
+    return _by_token(call, out).astype(q.dtype)
 
 
 def attend_with_lse(
@@ -135,12 +140,10 @@ def attend_with_lse(
         >>> float(lse[0, 0, 0])  # log 3
         1.0986123085021973
     """
-    implementation = options.get("implementation")
-    call = attention_call(q, k, v, **options)
-    out, lse = run(call, implementation, choose(call, implementation, needs_lse=True))
+    call = prepare(q, k, v, **options)
+    out, lse = run(call, options.get("implementation"), needs_lse=True)
     assert lse is not None
-    out, lse = _to_heads(out), _to_heads(lse[..., None])[..., 0]
-    return _unless_overflown(call, out).astype(q.dtype), _unless_overflown(call, lse)
+    return _by_token(call, out).astype(q.dtype), _by_token(call, lse[..., None])[..., 0]
 
 
 def attention_weights(
@@ -161,11 +164,9 @@ def attention_weights(
         >>> attention_weights(x, x, mask=Mask(causal=True))[0, 0].tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
-    call = attention_call(q, k, k if v is None else v, **{**options, "dropout": None})
+    call = prepare(q, k, k if v is None else v, **{**options, "dropout": None})
     choose(call, "dense")
-    weights = _unless_overflown(call, dense_weights(call)[0])
-    B, K, G, T, S = weights.shape
-    return weights.reshape(B, K * G, T, S)
+    return _by_token(call, dense_weights(call)[0]).swapaxes(1, 2)
 
 
 def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) -> Explanation:
@@ -184,68 +185,16 @@ def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) ->
     params, cache = options.pop("params", None), options.pop("cache", None)
 
     def trace(q: Array, k: Any, v: Any, params: PyTree, cache: Any) -> None:
-        call = attention_call(q, k, v, **{**options, "params": params, "cache": cache})
+        call = prepare(q, k, v, **{**options, "params": params, "cache": cache})
         found.append(choose(call, options.get("implementation")))
 
     jax.eval_shape(trace, q, k, v, params, cache)
     return found[0]
 
 
-def attention_call(  # noqa: PLR0913, the keywords of attend
-    q: Array,
-    k: Array | None = None,
-    v: Array | None = None,
-    *,
-    encoding: PositionEncoding = NoPE(),
-    params: PyTree = None,
-    q_pos: PyTree = None,
-    k_pos: PyTree = None,
-    mask: Mask = Mask(),
-    scale: Any = None,
-    sink: Array | None = None,
-    implementation: str | Tiling | None = None,
-    cache: KVCache | None = None,
-    dropout: Dropout | None = None,
-    axis_name: str | None = None,
-    length: int | None = None,
-) -> Call:
-    """Returns the checked record of a call of `attend`, from keys of the caller or of a cache."""
-    del implementation
-    validate_encoding("encoding", encoding)
-    check_mask(mask)
-    if not (dropout is None or isinstance(dropout, Dropout)):
-        raise ValueError(f"dropout must be Dropout(key, rate) or None, got {dropout!r}")
-    ring = None
-    if axis_name is not None and (cache is not None or k is None):
-        raise ValueError("a cache holds the keys of one device: attend without axis_name, or pass k and v")
-    if cache is not None:
-        if k is not None or v is not None or k_pos is not None:
-            raise ValueError("with a cache, k, v and k_pos come from it: append them, and pass only the cache")
-        if cache.encoding != encoding:
-            raise ValueError(f"the cache holds keys for {cache.encoding}, attend got encoding={encoding}")
-        source, length = cache.read(q, mask), cache.length if length is None else length
-        # A single query at the end of the cache has no key ahead of it: its mask is causal whether or not it says so.
-        if q.shape[1] == 1 and mask.q_index is None and mask.k_index is None:
-            mask = dataclasses.replace(mask, causal=True)
-    elif k is None or v is None:
-        raise ValueError("attend needs k and v, or a cache")
-    else:
-        check_shapes(q, k, v)
-        T, S = q.shape[1], k.shape[1]
-        if axis_name is None:
-            check_alignment(mask, T, S)
-        else:
-            ring = ring_of(axis_name, mask, S, default_pos=k_pos is None)
-        k, v = (x.transpose(0, 2, 1, 3)[:, :, None] for x in (k, v))
-        source = Source(k, v, indices_of_device(axis_name, S), indices_of_device(axis_name, T))
-    return prepare(q, source, encoding, params, q_pos, k_pos, mask, scale, sink, dropout, ring, length)
-
-
-def _unless_overflown(call: Call, x: Array) -> Array:
-    """x, or NaN where a cache has lost tokens. By a factor: the gradient of a choice between x and NaN is always NaN."""
-    return x if call.overflown is None else x * jnp.where(call.overflown, np.nan, 1.0).astype(x.dtype)
-
-
-def _to_heads(x: Float[Array, "B K G T H"]) -> Float[Array, "B T N H"]:
+def _by_token(call: Call, x: Float[Array, "B K G T H"]) -> Float[Array, "B T N H"]:
+    """x with the heads on one axis behind the tokens, or NaN where a cache has lost tokens."""
     B, K, G, T, H = x.shape
-    return x.reshape(B, K * G, T, H).swapaxes(1, 2)
+    x = x.reshape(B, K * G, T, H).swapaxes(1, 2)
+    # By a factor: the gradient of a choice between x and NaN is always NaN.
+    return x if call.overflown is None else x * jnp.where(call.overflown, np.nan, 1.0).astype(x.dtype)

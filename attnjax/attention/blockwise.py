@@ -30,14 +30,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.call import Call, Cols, Rows
 from attnjax.attention.hooks import scores
-from attnjax.attention.masks import Span, visibility
+from attnjax.attention.masks import visibility
 from attnjax.attention.products import queries_keys, turned, weights_queries, weights_values
+from attnjax.attention.record import Call, Cols, Rows
 from attnjax.attention.relative_bias import per_distance
 from attnjax.attention.trees import added, as_types_of, merge, same_axes, split, zeros_of
 from attnjax.config.kinds import Count, coerce
-from attnjax.positions.base import PositionEncoding
 from attnjax.positions.checks import INT32
 from attnjax.typing import Array, Bool, Float, Int, PyTree, compute_dtype
 
@@ -76,25 +75,13 @@ Visits = Callable[[Array], tuple[Array, Array]]
 """Returns the key tiles to visit for a query tile, in order, [m], and how many of them."""
 
 
-class Static(NamedTuple):
-    """What is known while tracing; hashable. `heads`: key heads at once, on every device if `everywhere`, else on a CPU."""
+class Tiles(NamedTuple):
+    """Sizes of tiles; `heads`: key heads at once, on every device if `everywhere`, else on a CPU."""
 
-    encodings: tuple[PositionEncoding, ...]
-    span: Span
-    tile: tuple[int, int]
+    queries: int
+    keys: int
     heads: int
     everywhere: bool
-
-
-class Arrays(NamedTuple):
-    """The arrays of a call, padded to whole tiles. Gradients flow to the floating leaves of all but `allowed`."""
-
-    rows: Rows
-    cols: Cols
-    params: tuple[dict, ...]
-    scale: Float[Array, ""]
-    sink: Float[Array, "1 K G 1"] | None
-    allowed: Bool[Array, "b 1 1 T S"] | None
 
 
 class Results(NamedTuple):
@@ -110,102 +97,100 @@ class Results(NamedTuple):
 
 def blockwise(call: Call, tiling: Tiling | None = None) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"]]:
     """Returns output and log-sum-exp of every head in memory linear in T and S. `tiling`: sizes other than the default ones."""
-    static, arrays = padded(call, tiling)
-    floats, rest = split(arrays)
-    out, lse = _attend(static, same_axes(floats, arrays), rest)
     T = call.rows.q.shape[3]
+    tiles, call = padded(call, tiling)
+    floats, rest = split(call)
+    out, lse = _attend(tiles, same_axes(floats, call), rest)
     return out[:, :, :, :T], lse[:, :, :, :T]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(static: Static, floats: Arrays, rest: Arrays) -> tuple[Array, Array]:
-    return _attend_fwd(static, floats, rest)[0]
+def _attend(tiles: Tiles, floats: Call, rest: Call) -> tuple[Array, Array]:
+    return _attend_fwd(tiles, floats, rest)[0]
 
 
-def _attend_fwd(static: Static, floats: Arrays, rest: Arrays) -> tuple[tuple[Array, Array], Any]:
-    arrays = merge(floats, rest)
-    results = _in_groups(static, functools.partial(forward, static), (arrays,), None)
+def _attend_fwd(tiles: Tiles, floats: Call, rest: Call) -> tuple[tuple[Array, Array], Any]:
+    results = _in_groups(tiles, functools.partial(forward, tiles), (merge(floats, rest),), None)
     return (results.out, results.top + results.log_total), (floats, rest, results)
 
 
-def _attend_bwd(static: Static, saved: Any, cotangents: tuple[Array, Array]) -> tuple[Arrays, None]:
+def _attend_bwd(tiles: Tiles, saved: Any, cotangents: tuple[Array, Array]) -> tuple[Call, None]:
     floats, rest, results = saved
-    arrays = merge(floats, rest)
 
-    def run(arrays: Arrays, *rest: PyTree) -> Arrays:
+    def run(call: Call, *others: PyTree) -> Call:
         # Tiles that no example of any device sees are left out: loops of one length serve all.
-        part = functools.partial(backward, static, visits=_visits(static, arrays))
-        return _over_devices(part, (arrays, *rest), floats)
+        part = functools.partial(backward, tiles, visits=_visits(tiles, call))
+        return _over_devices(part, (call, *others), floats)
 
-    gradients = _in_groups(static, run, (arrays, results, *cotangents), floats)
+    gradients = _in_groups(tiles, run, (merge(floats, rest), results, *cotangents), floats)
     return as_types_of(floats, gradients), None
 
 
 _attend.defvjp(_attend_fwd, _attend_bwd)
 
 
-def forward(static: Static, arrays: Arrays) -> Results:
+def forward(tiles: Tiles, call: Call) -> Results:
     """Returns the results of all rows: query tiles one after another, each with the key tiles that it sees."""
-    visits = _visits(static, arrays)
-    t, s = static.tile
+    visits = _visits(tiles, call)
+    t, s = tiles[:2]
 
     def query_tile(i: Array) -> Results:
         """The results of the rows of query tile i."""
-        rows = tile_of(arrays.rows, i, t)
+        rows = tile_of(call.rows, i, t)
         order, count = visits(i)
 
         def key_tile(step: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             """Maximum, sum and output of the rows after one more key tile."""
             top, total, out = state
             j = order[step]
-            cols = tile_of(arrays.cols, j, s)
-            seen = _seen(static, arrays, rows, cols, i, j)
-            logits = _scores(static, arrays, rows, cols, seen, queries_keys(rows.q, cols.k))
+            cols = tile_of(call.cols, j, s)
+            seen = _seen(tiles, call, rows, cols, i, j)
+            logits = scores(call, rows, cols, queries_keys(rows.q, cols.k), seen)
             logits = jnp.where(seen, logits, -jnp.inf)
             new = jnp.maximum(top, logits.max(-1))
             p = jnp.exp(logits - new[..., None])
             shrink = jnp.exp(top - new)
             return new, shrink * total + p.sum(-1), shrink[..., None] * out + weights_values(p, cols.v)
 
-        top, total, out = jax.lax.fori_loop(0, count, key_tile, same_axes(_start(arrays, rows), arrays))
+        top, total, out = jax.lax.fori_loop(0, count, key_tile, same_axes(_start(call, rows), call))
         empty = total == 0
         safe = jnp.where(empty, 1, total)
         return Results(out / safe[..., None], jnp.where(empty, 0, top), jnp.where(empty, -jnp.inf, jnp.log(safe)))
 
-    found = jax.lax.map(query_tile, jnp.arange(arrays.rows.q.shape[3] // t, dtype=jnp.int32))
+    found = jax.lax.map(query_tile, jnp.arange(call.rows.q.shape[3] // t, dtype=jnp.int32))
     return jax.tree.map(_join, found)
 
 
-def _start(arrays: Arrays, rows: Rows) -> tuple[Array, Array, Array]:
+def _start(call: Call, rows: Rows) -> tuple[Array, Array, Array]:
     """The largest score, the sum and the output of a row before any key."""
-    dtype, shape = compute_dtype(rows.q, arrays.cols.k), rows.q.shape[:4]
+    dtype, shape = compute_dtype(rows.q, call.cols.k), rows.q.shape[:4]
     # Not -inf: a row that sees nothing yet has e^(-inf - lowest) = 0.
     top, total = jnp.full(shape, jnp.finfo(dtype).min, dtype), jnp.zeros(shape, dtype)
-    if arrays.sink is not None:
+    if call.sink is not None:
         # At least the lowest number: a sink of -inf has no weight, and is no score to subtract.
-        top = jnp.maximum(top, arrays.sink)
-        total = jnp.exp(arrays.sink - top)
-    return top, total, jnp.zeros((*shape, arrays.cols.v.shape[-1]), dtype)
+        top = jnp.maximum(top, call.sink)
+        total = jnp.exp(call.sink - top)
+    return top, total, jnp.zeros((*shape, call.cols.v.shape[-1]), dtype)
 
 
 def backward(
-    static: Static, arrays: Arrays, results: Results, dout: Array, dlse: Array, visits: Visits | None = None
-) -> Arrays:
+    tiles: Tiles, call: Call, results: Results, dout: Array, dlse: Array, visits: Visits | None = None
+) -> Call:
     """Returns the gradients of the floating leaves, in float32 or float64: query tiles outside, key tiles inside.
 
     `visits`: the tiles to visit for more examples than these.
     """
-    t, s = static.tile
-    visits = visits or _visits(static, arrays)
+    t, s = tiles[:2]
+    visits = visits or _visits(tiles, call)
     delta = (dout * results.out).sum(-1) - dlse
     # Rows that see nothing have no weights; e^(-inf - -inf) would be NaN.
     log_total = jnp.where(results.log_total == -jnp.inf, 0, results.log_total)
     # In the type of the values, so that products with them have operands of one type.
-    row_results = (results.top, log_total, delta, dout.astype(arrays.cols.v.dtype))
+    row_results = (results.top, log_total, delta, dout.astype(call.cols.v.dtype))
 
     def query_tile(sums: tuple, i: Array) -> tuple[tuple, Rows]:
         """The sums over query tiles with tile i added, and the gradients of its rows."""
-        rows = tile_of(arrays.rows, i, t)
+        rows = tile_of(call.rows, i, t)
         here = tile_of(row_results, i, t)
         columns = turned(rows.q), turned(here[3])
         order, count = visits(i)
@@ -214,34 +199,35 @@ def backward(
             """The gradients after one more key tile."""
             drows, dcols, dshared = state
             j = order[step]
-            cols = tile_of(arrays.cols, j, s)
-            seen = _seen(static, arrays, rows, cols, i, j)
-            new = _tile_gradients(static, arrays, rows, cols, seen, here, columns)
+            cols = tile_of(call.cols, j, s)
+            seen = _seen(tiles, call, rows, cols, i, j)
+            new = _tile_gradients(call, rows, cols, seen, here, columns)
             add_at = lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, _slice(x, j, s) + y.astype(x.dtype), j * s, 3)
             return added(drows, new[0]), jax.tree.map(add_at, dcols, new[1]), added(dshared, new[2])
 
-        start = (same_axes(zeros_of(rows), arrays), *sums)
+        start = (same_axes(zeros_of(rows), call), *sums)
         drows, dcols, dshared = jax.lax.fori_loop(0, count, key_tile, start)
         return (dcols, dshared), drows
 
-    shared = (arrays.params, arrays.scale)
-    sums = same_axes((zeros_of(arrays.cols), zeros_of(shared)), arrays)
-    tiles = jnp.arange(arrays.rows.q.shape[3] // t, dtype=jnp.int32)
-    (dcols, (dparams, dscale)), drows = jax.lax.scan(query_tile, sums, tiles)
-    dsink = None if arrays.sink is None else sink_gradient(arrays.sink, results, delta)
-    return Arrays(jax.tree.map(_join, drows), dcols, dparams, dscale, dsink, None)
+    shared = (call.params, call.scale)
+    sums = same_axes((zeros_of(call.cols), zeros_of(shared)), call)
+    numbers = jnp.arange(call.rows.q.shape[3] // t, dtype=jnp.int32)
+    (dcols, (dparams, dscale)), drows = jax.lax.scan(query_tile, sums, numbers)
+    dsink = None if call.sink is None else sink_gradient(call.sink, results, delta)
+    found = {"rows": jax.tree.map(_join, drows), "cols": dcols, "params": dparams, "scale": dscale, "sink": dsink}
+    return dataclasses.replace(split(call)[0], **found)
 
 
 def _tile_gradients(
-    static: Static, arrays: Arrays, rows: Rows, cols: Cols, seen: Array, here: tuple, columns: tuple[Array, Array]
+    call: Call, rows: Rows, cols: Cols, seen: Array, here: tuple, columns: tuple[Array, Array]
 ) -> tuple[Rows, Cols, PyTree]:
     """Gradients of one tile: of rows, cols and (params, scale). `columns`: q and dout of the rows, turned."""
     top, log_total, delta, dout = here
-    floats, rest = split((rows, cols, (arrays.params, arrays.scale)))
+    floats, rest = split((rows, cols, (call.params, call.scale)))
 
     def score(floats: PyTree, products: Array) -> Array:
         rows, cols, (params, scale) = merge(floats, rest)
-        return _scores(static, arrays._replace(params=params, scale=scale), rows, cols, seen, products)
+        return scores(dataclasses.replace(call, params=params, scale=scale), rows, cols, products, seen)
 
     logits, pull = jax.vjp(score, floats, queries_keys(rows.q, cols.k))
     p = jnp.where(seen, jnp.exp(logits - top[..., None] - log_total[..., None]), 0)
@@ -263,22 +249,17 @@ def sink_gradient(sink: Float[Array, "1 K G 1"], results: Results, delta: Float[
     return -(jnp.exp(sink - results.top - log_total) * delta).sum((0, 3), keepdims=True)
 
 
-def _scores(static: Static, arrays: Arrays, rows: Rows, cols: Cols, seen: Array, products: Array) -> Array:
-    """Logits of a tile, not yet masked."""
-    return scores(static.encodings, arrays.params, arrays.scale, products, rows.q, cols.k, rows.pos, cols.pos, seen)
-
-
-def _seen(static: Static, arrays: Arrays, rows: Rows, cols: Cols, i: Array, j: Array) -> Bool[Array, "b 1 1 t s"]:
-    allowed = arrays.allowed
+def _seen(tiles: Tiles, call: Call, rows: Rows, cols: Cols, i: Array, j: Array) -> Bool[Array, "b 1 1 t s"]:
+    allowed = call.allowed
     if allowed is not None:
-        t, s = static.tile
+        t, s = tiles[:2]
         allowed = jax.lax.dynamic_slice_in_dim(_slice(allowed, i, t), j * s, s, 4)
-    return visibility(static.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, allowed)
+    return visibility(call.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, allowed)
 
 
-def _visits(static: Static, arrays: Arrays) -> Visits:
+def _visits(tiles: Tiles, call: Call) -> Visits:
     """The key tiles to visit for query tile i, in order, and how many. Tiles that are left out are empty under the mask."""
-    (t, s), span, rows, cols = static.tile, static.span, arrays.rows, arrays.cols
+    (t, s), span, rows, cols = tiles[:2], call.span, call.rows, call.cols
     everyone = jnp.ones((1, 1, 1, rows.index.shape[3]), bool)
     row_index, col_index = _bounds(rows.index, t, everyone), _bounds(cols.index, s, cols.valid)
     some_valid = cols.valid.reshape(-1, cols.valid.shape[3] // s, s).any((0, 2))
@@ -312,20 +293,20 @@ def _bounds(x: Int[Array, "b 1 1 n"], size: int, valid: Bool[Array, "b 1 1 n"]) 
     return tiles(low).min((0, 2)), tiles(high).max((0, 2))
 
 
-def padded(call: Call, tiling: Tiling | None) -> tuple[Static, Arrays]:
-    """Returns the static part of a call and its arrays in whole tiles: padded keys are invalid, padded queries are cut off."""
+def padded(call: Call, tiling: Tiling | None) -> tuple[Tiles, Call]:
+    """Returns sizes of tiles, and the call with arrays in whole tiles: padded keys are invalid, padded queries are cut off."""
     (B, K, G, T, _), S = call.rows.q.shape, call.cols.k.shape[3]
     sizes = tiling or _default_tiling(T, S, B * G, general=any(part.has("score") for part in call.encodings))
-    tile = (min(sizes.queries, T), min(sizes.keys, S))
-    call = per_distance(call, tile)
-    more_t, more_s = -T % tile[0], -S % tile[1]
-    rows = jax.tree.map(lambda x: _pad(x, more_t, 3), call.rows)
-    cols = jax.tree.map(lambda x: _pad(x, more_s, 3), call.cols)
-    allowed = None if call.allowed is None else _pad(_pad(call.allowed, more_t, 3), more_s, 4)
-    arrays = Arrays(rows, cols, call.params, call.scale, call.sink, allowed)
     heads = K if sizes.heads is None else next(n for n in range(min(K, sizes.heads), 0, -1) if K % n == 0)
-    static = Static(call.encodings, call.span, tile, heads, everywhere=tiling is not None)
-    return static, jax.tree.map(jnp.asarray, arrays)
+    tiles = Tiles(min(sizes.queries, T), min(sizes.keys, S), heads, everywhere=tiling is not None)
+    more_t, more_s = -T % tiles.queries, -S % tiles.keys
+    call = per_distance(call, tiles[:2])
+    whole = {
+        "rows": jax.tree.map(lambda x: _pad(x, more_t, 3), call.rows),
+        "cols": jax.tree.map(lambda x: _pad(x, more_s, 3), call.cols),
+        "allowed": None if call.allowed is None else _pad(_pad(call.allowed, more_t, 3), more_s, 4),
+    }
+    return tiles, jax.tree.map(jnp.asarray, dataclasses.replace(call, **whole))
 
 
 def _default_tiling(T: int, S: int, rows: int, *, general: bool) -> Tiling:
@@ -339,13 +320,13 @@ def _default_tiling(T: int, S: int, rows: int, *, general: bool) -> Tiling:
     return Tiling(t, s, max(1, SCORES_OF_GROUP // (t * s * rows)))
 
 
-def _in_groups(static: Static, run: Callable[..., Any], inputs: tuple, like: PyTree) -> Any:
+def _in_groups(tiles: Tiles, run: Callable[..., Any], inputs: tuple, like: PyTree) -> Any:
     """`run` on groups of key heads that fit into the caches of a CPU, one after another; on other devices on all at once."""
     K = inputs[0].cols.k.shape[1]
-    if static.heads >= K:
+    if tiles.heads >= K:
         return run(*inputs)
-    grouped = lambda *inputs: _in_parts(jax.lax.map, run, inputs, like, 1, K // static.heads)
-    return grouped(*inputs) if static.everywhere else jax.lax.platform_dependent(*inputs, cpu=grouped, default=run)
+    grouped = lambda *inputs: _in_parts(jax.lax.map, run, inputs, like, 1, K // tiles.heads)
+    return grouped(*inputs) if tiles.everywhere else jax.lax.platform_dependent(*inputs, cpu=grouped, default=run)
 
 
 def _over_devices(run: Callable[..., Any], inputs: tuple, like: PyTree) -> Any:

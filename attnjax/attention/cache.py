@@ -24,10 +24,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.call import Source
 from attnjax.attention.call_positions import positions
 from attnjax.attention.hooks import by_head, mapped, of_keys
 from attnjax.attention.masks import Mask, Span
+from attnjax.attention.record import Source
 from attnjax.positions.base import NoPE, PositionEncoding, Sizes, resolve, validate_encoding
 from attnjax.positions.checks import concrete, is_array, validate_integer
 from attnjax.positions.compose import Compose, each, parts_of

@@ -1,240 +1,200 @@
 """From the arguments of `attend` to one checked record that every implementation takes.
 
-Checks of user input are here. In the record every array leads with [B or 1, K or 1, G or 1], and an axis of size 1 serves all
-examples or heads; tokens lie on axis 3. 16-bit arrays stay so. Queries and keys are mapped by the encoding, and of its parts
-those that act on logits remain.
+Checks of user input are here. 16-bit arrays stay so. Queries and keys are mapped by the encoding, and of its parts those that
+act on logits remain.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.call_positions import check_positions, of_parts
+from attnjax.attention.blockwise import Tiling
+from attnjax.attention.cache import KVCache
+from attnjax.attention.call_positions import check_positions, indices_of_device, of_parts
 from attnjax.attention.hooks import by_head, mapped, of_keys
-from attnjax.attention.masks import Mask, Span, from_first_valid
-from attnjax.positions.base import PositionEncoding, Sizes, resolve
+from attnjax.attention.masks import Mask, all_true, check_mask, from_first_valid
+from attnjax.attention.record import Call, Cols, Dropout, Ring, Rows, Source
+from attnjax.positions.base import IN_ATTENTION, NoPE, PositionEncoding, Sizes, resolve, validate_encoding
 from attnjax.positions.checks import concrete, is_array, validate_range
-from attnjax.positions.compose import each, parts_of
-from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Key, compute_dtype
+from attnjax.positions.compose import each, joined, parts_of
+from attnjax.typing import Array, ArrayLike, Bool, Float, PyTree, compute_dtype
 
 
-class Rows(NamedTuple):
-    """The arrays that run along the queries; `pos` has one entry for each part that acts on logits."""
-
-    q: Float[Array, "B K G T h"]
-    pos: tuple[ArrayLike, ...]
-    index: Int[ArrayLike, "b 1 1 T"]
-    segments: Int[ArrayLike, "b 1 1 T"] | None
-
-
-class Cols(NamedTuple):
-    """The arrays that run along the keys."""
-
-    k: Float[Array, "B K 1 S h"]
-    v: Float[Array, "B K 1 S H"]
-    pos: tuple[ArrayLike, ...]
-    index: Int[ArrayLike, "b 1 1 S"]
-    segments: Int[ArrayLike, "b 1 1 S"] | None
-    valid: Bool[ArrayLike, "b 1 1 S"]
-
-
-class Ring(NamedTuple):
-    """A mesh axis of `size` devices with `keys` keys each. Indices, positions and validity of keys are not sent where they
-    follow from the number of a device.
-    """
-
-    name: str
-    size: int
-    keys: int
-    default_index: bool
-    default_pos: bool
-    all_valid: bool
-
-
-class Call(NamedTuple):
-    """One attention to compute. `encodings` are the parts that act on logits; `dtype` is the type of the caller's queries, and
-    `compute_dtype` that of logits, softmax and sums: float32, or float64 where an input is.
-    """
-
-    encodings: tuple[PositionEncoding, ...]
-    params: tuple[dict, ...]
-    rows: Rows
-    cols: Cols
-    span: Span
-    scale: Float[ArrayLike, ""]
-    sink: Float[Array, "1 K G 1"] | None
-    allowed: Bool[ArrayLike, "b 1 1 T S"] | None
-    dropout: "Dropout | None"
-    dtype: Any
-    compute_dtype: Any
-    ring: Ring | None
-    overflown: Bool[Array, ""] | None
-
-
-class Source(NamedTuple):
-    """Keys as a caller or a cache hands them over, and where the queries stand among them.
-
-    `pos`, `q_pos`: positions of a cache, one entry per part in the layout of `Call`; None for keys that are not mapped yet.
-    `overflown`: whether a cache has lost tokens, so that the result is NaN.
-    """
-
-    k: Float[Array, "B K 1 S h"]
-    v: Float[Array, "B K 1 S H"]
-    index: Int[ArrayLike, " S"]
-    q_index: Int[ArrayLike, " T"]
-    valid: Bool[ArrayLike, "*B S"] | None = None
-    pos: tuple[ArrayLike, ...] | None = None
-    q_pos: tuple[ArrayLike, ...] | None = None
-    overflown: Bool[Array, ""] | None = None
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Dropout:
-    """Drops attention weights with probability `rate`; the dense implementation serves it.
-
-    Raises ValueError unless 0 <= rate < 1 and `key` is a typed PRNG key.
-
-    Example:
-        >>> from attnjax import Dropout
-        >>> Dropout(jax.random.key(0), rate=0.1).rate
-        0.1
-    """
-
-    key: Key[Array, ""]
-    rate: float = dataclasses.field(metadata={"static": True})
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.rate, int | float) or not 0 <= self.rate < 1:
-            raise ValueError(f"Dropout: rate must be in [0, 1), got {self.rate!r}")
-        # JAX rebuilds a tree with objects that are no arrays in place of the key.
-        if (is_array(self.key) and not jnp.issubdtype(self.key.dtype, jax.dtypes.prng_key)) or isinstance(
-            self.key, int
-        ):
-            raise ValueError(f"Dropout: key must be a typed PRNG key, jax.random.key(seed), got {self.key!r}")
-
-
-def prepare(
+def prepare(  # noqa: PLR0913, the keywords of attend
     q: Float[Array, "B T N H"],
-    source: Source,
-    encoding: PositionEncoding,
-    params: Any,
-    q_pos: Any,
-    k_pos: Any,
-    mask: Mask,
-    scale: Any,
-    sink: Any,
-    dropout: Dropout | None,
-    ring: Ring | None,
-    length: int | None,
+    k: Float[Array, "B S K H"] | None = None,
+    v: Float[Array, "B S K H"] | None = None,
+    *,
+    encoding: PositionEncoding = NoPE(),
+    params: PyTree = None,
+    q_pos: PyTree = None,
+    k_pos: PyTree = None,
+    mask: Mask = Mask(),
+    scale: Any = None,
+    sink: Array | None = None,
+    implementation: str | Tiling | None = None,
+    cache: KVCache | None = None,
+    dropout: Dropout | None = None,
+    axis_name: str | None = None,
+    length: int | None = None,
 ) -> Call:
-    """Returns the record of a call: everything checked, queries and keys mapped by the encoding, arrays laid out."""
+    """Returns the record of a call of `attend`: all checked, arrays laid out, queries and keys mapped by the encoding."""
+    del implementation
+    validate_encoding("encoding", encoding)
+    check_mask(mask)
+    if not (dropout is None or isinstance(dropout, Dropout)):
+        raise ValueError(f"dropout must be Dropout(key, rate) or None, got {dropout!r}")
+    ring = None
+    if cache is None:
+        source, ring = _of_arrays(q, k, v, mask, axis_name, default_pos=k_pos is None)
+    else:
+        _check_cached(cache, encoding, axis_name, (k, v, k_pos))
+        source, length = cache.read(q, mask), cache.length if length is None else length
+        # A single query at the end of the cache has no key ahead of it: its mask is causal whether or not it says so.
+        if q.shape[1] == 1 and mask.q_index is None and mask.k_index is None:
+            mask = dataclasses.replace(mask, causal=True)
     (B, T, N, H), (K, S) = q.shape, (source.k.shape[1], source.k.shape[3])
-    sizes = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H)
+    sizes, dtype = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H), compute_dtype(q, source.k, source.v)
+    length = check_length(length, S if ring is None else S * ring.size, encoding, mask)
+    rows, cols = _laid_out(q, source, mask, dtype)
+    at_rows = of_parts("q_pos", q_pos, source.q_pos, encoding, rows.index, rows.segments, sizes, B)
+    at_cols = of_parts("k_pos", k_pos, source.pos, encoding, cols.index, cols.segments, sizes, B)
+    if mask.span.first and mask.k_index is None and not all_true(cols.valid):
+        start = from_first_valid(cols.index, cols.valid, axis_name)
+        rows, cols = rows._replace(index=rows.index - start), cols._replace(index=cols.index - start)
+    call = Call(
+        rows=rows._replace(pos=at_rows),
+        cols=cols._replace(pos=at_cols),
+        params=each("params", encoding, params),
+        scale=as_scale(scale, H, dtype),
+        sink=_sink(sink, N, K, dtype),
+        allowed=_allowed(mask, B, T, S),
+        dropout=dropout,
+        overflown=source.overflown,
+        encodings=parts_of(encoding),
+        span=mask.span,
+        dtype=q.dtype,
+        compute_dtype=dtype,
+        ring=ring,
+    )
+    return _encoded(call, sizes, length, cached=cache is not None)
+
+
+def _of_arrays(
+    q: Any, k: Any, v: Any, mask: Mask, axis_name: str | None, *, default_pos: bool
+) -> tuple[Source, Ring | None]:
+    """Keys and values of the caller, which are those of this device where the tokens are spread over devices."""
+    if k is None or v is None:
+        raise ValueError("attend needs k and v, or a cache")
+    check_shapes(q, k, v)
+    T, S, ring = q.shape[1], k.shape[1], None
+    if axis_name is None:
+        check_alignment(mask, T, S)
+    else:
+        ring = _ring(axis_name, mask, S, default_pos=default_pos)
+    k, v = (x.transpose(0, 2, 1, 3)[:, :, None] for x in (k, v))
+    return Source(k, v, indices_of_device(axis_name, S), indices_of_device(axis_name, T)), ring
+
+
+def _check_cached(cache: KVCache, encoding: PositionEncoding, axis_name: str | None, given: tuple) -> None:
+    if axis_name is not None:
+        raise ValueError("a cache holds the keys of one device: attend without axis_name, or pass k and v")
+    if any(one is not None for one in given):
+        raise ValueError("with a cache, k, v and k_pos come from it: append them, and pass only the cache")
+    if cache.encoding != encoding:
+        raise ValueError(f"the cache holds keys for {cache.encoding}, attend got encoding={encoding}")
+
+
+def _ring(axis_name: Any, mask: Mask, S: int, *, default_pos: bool) -> Ring:
+    """The axis of the mesh over which S keys per device are spread. Raises ValueError for calls that cannot be."""
+    if not isinstance(axis_name, str):
+        raise ValueError(f"axis_name must be the name of one axis of a mesh, got {axis_name!r}")
+    if mask.allowed is not None:
+        raise ValueError("mask.allowed is a table of all queries and keys, which no device holds with axis_name")
+    if mask.k_segments is not None and default_pos:
+        raise ValueError("positions restart at each document, which may begin on another device: pass q_pos and k_pos")
+    try:
+        size = jax.lax.axis_size(axis_name)
+    except NameError:
+        raise ValueError(
+            f"axis_name={axis_name!r} is no axis of a mesh here: call attend inside jax.shard_map over that axis"
+        ) from None
+    default_index = mask.k_index is None
+    return Ring(axis_name, size, S, default_index, default_pos and default_index, mask.k_valid is None)
+
+
+def _laid_out(q: Float[Array, "B T N H"], source: Source, mask: Mask, dtype: Any) -> tuple[Rows, Cols]:
+    """The arrays of queries and keys in the layout of the record, still without positions."""
+    (B, T, N, H), (K, S) = q.shape, (source.k.shape[1], source.k.shape[3])
     chex.assert_shape([source.k, source.v], (B, K, 1, S, None))
-    dtype = compute_dtype(q, source.k, source.v)
+    q, k, v = (x.astype(dtype) if dtype == jnp.float64 else x for x in (q, source.k, source.v))
+    valid = _valid(mask, source, B, S)
+    if mask.k_valid is not None:
+        # 0 * NaN would reach the rows that do not see a hidden key.
+        k, v = (jnp.where(jnp.asarray(valid)[..., None], x, jnp.zeros((), x.dtype)) for x in (k, v))
     rows = Rows(
-        q=q.astype(dtype if dtype == jnp.float64 else q.dtype).reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4),
+        q=q.reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4),
         pos=(),
         index=along("mask.q_index", source.q_index if mask.q_index is None else mask.q_index, B, T),
         segments=along("mask.q_segments", mask.q_segments, B, T),
     )
     cols = Cols(
-        k=source.k if dtype == jnp.float32 else source.k.astype(dtype),
-        v=source.v if dtype == jnp.float32 else source.v.astype(dtype),
+        k=k,
+        v=v,
         pos=(),
         index=along("mask.k_index", source.index if mask.k_index is None else mask.k_index, B, S),
         segments=along("mask.k_segments", mask.k_segments, B, S),
-        valid=_valid(mask, source, B, S),
+        valid=valid,
     )
-    if mask.k_valid is not None:
-        # 0 * NaN would reach the rows that do not see a hidden key.
-        k, v = (jnp.where(jnp.asarray(cols.valid)[..., None], x, jnp.zeros((), x.dtype)) for x in (cols.k, cols.v))
-        cols = cols._replace(k=k, v=v)
-    pos = (
-        of_parts("q_pos", q_pos, source.q_pos, encoding, rows.index, rows.segments, sizes, B),
-        of_parts("k_pos", k_pos, source.pos, encoding, cols.index, cols.segments, sizes, B),
-    )
-    length = check_length(length, S if ring is None else S * ring.size, encoding, mask)
-    rows, cols, encodings, own = _encoded(
-        encoding, params, pos, rows, cols, mask, sizes, length, cached=source.pos is not None
-    )
-    if mask.span.first and mask.k_index is None and not all_true(cols.valid):
-        start = from_first_valid(cols.index, cols.valid, None if ring is None else ring.name)
-        rows, cols = rows._replace(index=rows.index - start), cols._replace(index=cols.index - start)
-    return Call(
-        encodings,
-        own,
-        rows,
-        cols,
-        mask.span,
-        as_scale(scale, H, dtype),
-        _sink(sink, N, K, dtype),
-        _allowed(mask, B, T, S),
-        dropout,
-        q.dtype,
-        dtype,
-        ring,
-        source.overflown,
-    )
+    return rows, cols
 
 
-def _encoded(
-    encoding: PositionEncoding,
-    params: Any,
-    pos: tuple[tuple[ArrayLike, ...], tuple[ArrayLike, ...]],
-    rows: Rows,
-    cols: Cols,
-    mask: Mask,
-    sizes: Sizes,
-    length: int,
-    *,
-    cached: bool,
-) -> tuple[Rows, Cols, tuple[PositionEncoding, ...], tuple[dict, ...]]:
-    """Queries and keys after the maps of every part, and the parts that act on logits with their parameters and positions.
+def _encoded(call: Call, sizes: Sizes, length: int, *, cached: bool) -> Call:
+    """The call with queries and keys mapped by every part, and of the parts those that act on logits.
 
-    `pos` are the positions of queries and of keys, for each part; keys that are `cached` have been mapped.
+    Keys that are `cached` have been mapped.
     """
-    dtype, parts = compute_dtype(rows.q, cols.k, cols.v), parts_of(encoding)
-    found, turned = [], False
-    for part, own, q_at, k_at in zip(parts, each("params", encoding, params), *pos, strict=True):
-        if not part.has("angle", "map_q", "map_k", "bias", "score"):
-            if part.has("embed") and len(parts) == 1:
+    q, k, acting, turned = call.rows.q, call.cols.k, [], False
+    for part, own, q_pos, k_pos in zip(call.encodings, call.params, call.rows.pos, call.cols.pos, strict=True):
+        if not part.has(*IN_ATTENTION):
+            if part.has("embed") and len(call.encodings) == 1:
                 raise ValueError(
                     f"{part} acts on the embeddings alone: add it to the input of the model with attnjax.embed"
                 )
             continue
-        if part.causal_only and not mask.span.causal:
+        if part.causal_only and not call.span.causal:
             raise ValueError(f"{part} {part.causal_only}, so it needs a causal mask; pass Mask(causal=True)")
-        if rows.q.dtype == jnp.float16 and not part.float16:
+        if q.dtype == jnp.float16 and not part.float16:
             raise ValueError(f"{part} makes queries and keys that float16 does not hold; use bfloat16 or float32")
-        check_positions(part, q_at, q_at if cached else k_at)
-        p = by_head(part, resolve(part, own, sizes, length), sizes, dtype)
+        check_positions(part, q_pos, q_pos if cached else k_pos)
+        p = by_head(part, resolve(part, own, sizes, length), sizes, call.compute_dtype)
         if part.has("angle", "map_q"):
-            rows, turned = rows._replace(q=mapped(part, "map_q", p, rows.q, q_at, dtype)), True
+            q, turned = mapped(part, "map_q", p, q, q_pos, call.compute_dtype), True
         if part.has("angle", "map_k") and not cached:
-            if k_at.shape[2] > 1:
+            if k_pos.shape[2] > 1:
                 rows_of = f"a row for each of {sizes.heads} query heads"
                 raise ValueError(
                     f"k_pos of {part} has {rows_of}, but keys are mapped once per key head: "
-                    f"pass [B, {sizes.kv_heads}, {k_at.shape[3]}]"
+                    f"pass [B, {sizes.kv_heads}, {k_pos.shape[3]}]"
                 )
-            cols, turned = cols._replace(k=mapped(part, "map_k", of_keys(part, p), cols.k, k_at, dtype)), True
+            k, turned = mapped(part, "map_k", of_keys(part, p), k, k_pos, call.compute_dtype), True
         if part.has("bias", "score"):
-            found.append((part, p, q_at, k_at))
-    if rows.q.shape[-1] != cols.k.shape[-1]:
-        widths = f"{rows.q.shape[-1]} and {cols.k.shape[-1]}"
-        raise ValueError(f"{encoding}: map_q and map_k must return the same number of channels, got {widths}")
+            acting.append((part, p, q_pos, k_pos))
+    if q.shape[-1] != k.shape[-1]:
+        widths = f"{q.shape[-1]} and {k.shape[-1]}"
+        raise ValueError(
+            f"{joined(call.encodings)}: map_q and map_k must return the same number of channels, got {widths}"
+        )
     if turned:
         # Without a barrier XLA:CPU fuses the maps into each product that reads their result, and computes them again there.
-        q, k = jax.lax.optimization_barrier((rows.q, cols.k))
-        rows, cols = rows._replace(q=q), cols._replace(k=k)
-    encodings, own, of_rows, of_cols = zip(*found, strict=True) if found else ((), (), (), ())
-    return rows._replace(pos=of_rows), cols._replace(pos=of_cols), encodings, own
+        q, k = jax.lax.optimization_barrier((q, k))
+    encodings, params, of_rows, of_cols = zip(*acting, strict=True) if acting else ((), (), (), ())
+    rows, cols = call.rows._replace(q=q, pos=of_rows), call.cols._replace(k=k, pos=of_cols)
+    return dataclasses.replace(call, rows=rows, cols=cols, encodings=encodings, params=params)
 
 
 def check_shapes(q: Any, k: Any, v: Any) -> None:
@@ -292,11 +252,6 @@ def along(name: str, array: Any, B: int, n: int) -> ArrayLike | None:
         raise ValueError(f"{name} must be integers, got {array.dtype}")
     validate_range(name, array)
     return array.astype(np.int32).reshape(-1, 1, 1, n)
-
-
-def all_true(valid: ArrayLike) -> bool:
-    """Returns whether every key is known to be valid."""
-    return isinstance(valid, np.ndarray) and bool(valid.all())
 
 
 def _valid(mask: Mask, source: Source, B: int, S: int) -> Bool[ArrayLike, "b 1 1 S"]:

@@ -13,6 +13,17 @@ from attnjax.positions.indices import from_segments
 from attnjax.typing import ArrayLike, Int
 
 
+def indices_of_device(axis_name: str | None, n: int) -> Int[ArrayLike, " n"]:
+    """Returns the indices of the n tokens of this device, where devices hold n tokens each; NumPy on one device.
+
+    Example:
+        >>> indices_of_device(None, 3).tolist()
+        [0, 1, 2]
+    """
+    own = np.arange(n, dtype=np.int32)
+    return own if axis_name is None else jax.lax.axis_index(axis_name) * n + jnp.asarray(own)
+
+
 def of_parts(
     name: str,
     pos: Any,

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from attnjax.attention import fused
 from attnjax.attention.blockwise import Tiling, blockwise
-from attnjax.attention.call import Call
 from attnjax.attention.dense import dense
+from attnjax.attention.record import Call
 from attnjax.attention.ring import ring
-from attnjax.typing import Array
+from attnjax.typing import Array, Float
 
 IMPLEMENTATIONS = ("dense", "chunked", "cudnn")
 
@@ -99,9 +99,12 @@ def obstacle(name: str, call: Call, needs_lse: bool) -> str | None:
     return fused.obstacle(call)
 
 
-def run(call: Call, implementation: str | Tiling | None, chosen: Explanation) -> tuple[Array, Array | None]:
-    """Returns output [B,K,G,T,H] and log-sum-exp [B,K,G,T] of the chosen implementation; the kernel gives no log-sum-exp."""
-    name, tiling = chosen.implementation, implementation if isinstance(implementation, Tiling) else None
+def run(
+    call: Call, implementation: str | Tiling | None, *, needs_lse: bool = False
+) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"] | None]:
+    """Returns output and log-sum-exp of the implementation that `choose` returns; the kernel gives no log-sum-exp."""
+    name = choose(call, implementation, needs_lse=needs_lse).implementation
+    tiling = implementation if isinstance(implementation, Tiling) else None
     if name == "chunked":
         return ring(call, tiling) if call.ring is not None else blockwise(call, tiling)
     if name == "dense":

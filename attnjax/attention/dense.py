@@ -15,10 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attnjax.attention.call import Call
 from attnjax.attention.hooks import scores
 from attnjax.attention.masks import visibility
 from attnjax.attention.products import queries_keys, weights_values
+from attnjax.attention.record import Call
 from attnjax.attention.relative_bias import per_distance
 from attnjax.typing import Array, Float
 
@@ -37,8 +37,7 @@ def dense_weights(call: Call) -> tuple[Float[Array, "B K G T S"], Float[Array, "
     call = per_distance(call, (1, 1))
     rows, cols = call.rows, call.cols
     seen = visibility(call.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, call.allowed)
-    products = queries_keys(rows.q, cols.k)
-    logits = scores(call.encodings, call.params, call.scale, products, rows.q, cols.k, rows.pos, cols.pos, seen)
+    logits = scores(call, rows, cols, queries_keys(rows.q, cols.k), seen)
     if any(part.log_weights for part in call.encodings):
         weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits, -jnp.inf)), jnp.zeros((), logits.dtype))
         return weights, jnp.log(weights.sum(-1))

@@ -7,9 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.attend import Options, attend, attention_call
-from attnjax.attention.call import Dropout
+from attnjax.attention.attend import Options, attend
+from attnjax.attention.call import prepare
 from attnjax.attention.masks import Mask, check_mask
+from attnjax.attention.record import Dropout
 from attnjax.positions.base import PositionEncoding, validate_encoding
 from attnjax.typing import Array, ArrayLike, Float, PyTree
 
@@ -145,7 +146,7 @@ def process_heads(
         # Equinox applies the mask: this one lets encodings through that need a causal mask.
         mask = Mask(causal=True, q_index=np.arange(q.shape[0], dtype=np.int32))
         given: Options = {"encoding": encoding, "params": params, "q_pos": q_pos, "k_pos": k_pos, "mask": mask}
-        call = attention_call(q[None], k[None], k[None], **given)
+        call = prepare(q[None], k[None], k[None], **given)
         of_q, of_k = (x[0].reshape(-1, *x.shape[3:]).swapaxes(0, 1) for x in (call.rows.q, call.cols.k))
         if of_q.shape != q.shape:
             raise ValueError(

@@ -11,13 +11,15 @@ good to 2^-24 of m * 65,536. Where columns do not fit into the head, and for eve
 the type of the queries, if it takes at most `BIAS_BYTES`; learned biases have their gradient through it.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.call import Call, all_true
 from attnjax.attention.hooks import Own, over, scores
-from attnjax.attention.masks import visibility
+from attnjax.attention.masks import all_true, visibility
+from attnjax.attention.record import Call
 from attnjax.attention.relative_bias import per_distance
 from attnjax.typing import Array, Float
 
@@ -107,13 +109,13 @@ def _kernel(call: Call, q: Array, k: Array, v: Array, bias: Array | None, scale:
 
 def bias_table(call: Call) -> Float[Array, "b N T S"]:
     """Returns the bias of all heads, with b = 1 where it is the same for every example; 0 where the mask hides it."""
-    call = per_distance(call, (1, 1))
-    (_, K, G, T, _), S = call.rows.q.shape, call.cols.k.shape[3]
-    none = jnp.zeros((_examples(call), K, G, T, S), call.compute_dtype)
-    q, k = none[:1, :1, :1, :, :1], none[:1, :1, :1, :1].swapaxes(3, 4)
+    call = dataclasses.replace(per_distance(call, (1, 1)), scale=1.0)
     rows, cols = call.rows, call.cols
+    (_, K, G, T, _), S = rows.q.shape, cols.k.shape[3]
     seen = visibility(call.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, call.allowed)
-    table = scores(call.encodings, call.params, 1.0, none, q, k, rows.pos, cols.pos, jnp.ones((1, 1, 1, T, S), bool))
+    none = jnp.zeros((_examples(call), K, G, T, S), call.compute_dtype)
+    rows, cols = rows._replace(q=none[:1, :1, :1, :, :1]), cols._replace(k=none[:1, :1, :1, :1].swapaxes(3, 4))
+    table = scores(call, rows, cols, none, jnp.ones((1, 1, 1, T, S), bool))
     # Of keys in the future it may be larger than 16 bits hold.
     return jnp.where(seen, table, jnp.zeros((), table.dtype)).reshape(-1, K * G, T, S)
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.attention.record import Call, Cols, Rows
 from attnjax.positions.base import PositionEncoding, Sizes, Tile, distance
 from attnjax.typing import Array, Bool, Float, PyTree
 
@@ -80,26 +81,17 @@ def mapped(part: PositionEncoding, hook: str, p: dict, x: Float[Array, "B K G T 
 
 
 def scores(
-    encodings: tuple[PositionEncoding, ...],
-    params: tuple[dict, ...],
-    scale: Any,
-    products: Float[Array, "B K G t s"],
-    q: Float[Array, "B K G t h"],
-    k: Float[Array, "B K 1 s h"],
-    q_pos: tuple[Array, ...],
-    k_pos: tuple[Array, ...],
-    seen: Bool[Array, "*B 1 1 t s"],
+    call: Call, rows: Rows, cols: Cols, products: Float[Array, "B K G t s"], seen: Bool[Array, "*B 1 1 t s"]
 ) -> Float[Array, "B K G t s"]:
     """Returns the logits of a tile of all heads, after `bias` or `score` of each part, before the mask.
 
-    `products` are q_i . k_j, in float32 or float64.
+    `rows` and `cols` are those of the tile, and `products` its q_i . k_j, in float32 or float64.
     """
     dtype = products.dtype
-    scale = jnp.asarray(scale, dtype)
-    logits = scale * products
-    q, k = q.astype(dtype), k.astype(dtype)
-    for part, p, rows, cols in zip(encodings, params, q_pos, k_pos, strict=True):
-        tile = (logits, q, k, jnp.asarray(rows), jnp.asarray(cols), seen)
+    scale = jnp.asarray(call.scale, dtype)
+    logits, q, k = scale * products, rows.q.astype(dtype), cols.k.astype(dtype)
+    for part, p, q_pos, k_pos in zip(call.encodings, call.params, rows.pos, cols.pos, strict=True):
+        tile = (logits, q, k, jnp.asarray(q_pos), jnp.asarray(k_pos), seen)
         if part.whole_table:
             logits = over(1, _score(part, scale), *_with_all_heads(part, p, *tile)).reshape(products.shape)
         elif part.has("score"):

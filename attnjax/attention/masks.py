@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attnjax.positions.checks import INT32, described
 from attnjax.typing import Array, ArrayLike, Bool, Int
@@ -150,6 +151,11 @@ def visibility(
     if q_segments is not None and k_segments is not None:
         seen &= queries(q_segments) == keys(k_segments)
     return seen if allowed is None else seen & allowed
+
+
+def all_true(valid: ArrayLike) -> bool:
+    """Returns whether every key is known to be valid."""
+    return isinstance(valid, np.ndarray) and bool(valid.all())
 
 
 def from_first_valid(

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.call import Call
 from attnjax.attention.hooks import Own, expect, over
+from attnjax.attention.record import Call
 from attnjax.positions.base import Params, PositionEncoding, Tile
 from attnjax.typing import Array, Float
 
@@ -47,7 +47,7 @@ def per_distance(call: Call, tile: tuple[int, int]) -> Call:
         n = jnp.asarray(np.arange(lowest, lowest + T + S - 1), call.compute_dtype)
         one = lambda p, part=part, n=n: expect(part, "bias", part.bias(Own(p), n), n.shape).astype(n.dtype)
         encodings[i], params[i] = Toeplitz(lowest), {"bias": over(3, one, call.params[i])}
-    return call._replace(encodings=tuple(encodings), params=tuple(params))
+    return dataclasses.replace(call, encodings=tuple(encodings), params=tuple(params))
 
 
 def consecutive(pos: object) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.attention import Dropout, KVCache, Mask, attend, attention_weights, gate_heads
-from attnjax.attention.ring import indices_of_device
+from attnjax.attention.call_positions import indices_of_device
 from attnjax.config.architecture import AttentionOptions, Window, check_heads
 from attnjax.config.kinds import Count, coerce
 from attnjax.modules.config import sizes

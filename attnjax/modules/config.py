@@ -13,11 +13,8 @@ from typing import Any, Self
 from attnjax.config.architecture import AttentionOptions, TransformerOptions, Window
 from attnjax.config.kinds import Count, Index
 from attnjax.positions import LMInfinite, NoPE, PositionEncoding, Sinusoidal, Sizes, StreamingLLM, learns
-from attnjax.positions.base import HOOKS, validate_encoding
+from attnjax.positions.base import IN_ATTENTION, validate_encoding
 from attnjax.positions.compose import joined, parts_of
-
-IN_ATTENTION = tuple(hook for hook in HOOKS if hook != "embed")
-"""The hooks that act in a layer."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,6 +32,8 @@ from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree
 
 HOOKS = ("context", "embed", "angle", "map_q", "map_k", "bias", "score")
 """The methods by which an encoding acts."""
+IN_ATTENTION = tuple(hook for hook in HOOKS if hook != "embed")
+"""Those that act in a layer."""
 
 Params = Mapping[str, Any]
 """Parameters and constants of an encoding by their names."""

@@ -16,7 +16,7 @@ import pytest
 import attnjax as aj
 from attnjax import ALiBi, Dropout, FoX, KVCache, Mask, NoPE, RoPE, Sizes, T5Bias, attend, compose, explain
 from attnjax.attention import choice, fused
-from attnjax.attention.attend import attention_call
+from attnjax.attention.call import prepare
 from tests.attention.matrix import compiled, learned
 from tests.cases import slow_except
 
@@ -212,7 +212,7 @@ def test_a_linear_bias_is_columns_only_where_these_are_exact(pos, dtype, columns
 
 def columns_of(encoding, arrays, pos, scale=1.0, params=None):
     """Queries and keys with the columns of a linear bias."""
-    call = attention_call(*arrays, encoding=encoding, params=params, q_pos=pos, k_pos=pos, mask=CAUSAL, scale=scale)
+    call = prepare(*arrays, encoding=encoding, params=params, q_pos=pos, k_pos=pos, mask=CAUSAL, scale=scale)
     return fused.with_columns(call, call.rows.q, call.cols.k, call.cols.v, scale)
 
 
