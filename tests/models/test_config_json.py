@@ -41,6 +41,7 @@ FACTORS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LISTS = {"short_factor": [1, 1.5], "long_factor": [2, 3.5]}
 SCALINGS = {
     "linear": ({"factor": 4.0}, PositionInterpolation(4.0)),
+    "linear beside a length": ({"factor": 4.0, ORIGINAL: 16}, PositionInterpolation(4.0)),
     "dynamic": ({"factor": 2.0}, DynamicNTK(2.0, 64)),
     "yarn": ({"factor": 4.0, ORIGINAL: 16}, YaRN(4.0, 16)),
     "llama3": ({"factor": 8.0, ORIGINAL: 32, **FACTORS}, Llama3(8.0, 32, 1.0, 4.0)),
