@@ -8,13 +8,14 @@ The checks protect against folders that others made, and not against somebody wh
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 NAME = re.compile(r"[\w.+=,-]{1,200}")
 PARTIAL = re.compile(r"\..*\.tmp")
@@ -64,6 +65,14 @@ def read(path: pathlib.Path, limit: int) -> bytes:
         return file.read(limit)  # no more, should it grow
 
 
+def read_text(path: pathlib.Path, limit: int) -> str:
+    """Return the text of a file. Raises as `read` does, and ValueError where it is not UTF-8."""
+    try:
+        return read(path, limit).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
+
+
 def opened(path: pathlib.Path, limit: int) -> BinaryIO:
     """Return a regular file, open for reading. Raises as `read` does."""
     refuse_link(path)
@@ -76,6 +85,22 @@ def opened(path: pathlib.Path, limit: int) -> BinaryIO:
             f"{path} is {f'larger than {limit} bytes' if stat.S_ISREG(about.st_mode) else 'no regular file'}"
         )
     return open(descriptor, "rb")
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text. Raises ValueError if it is nested too deeply, or if a table has a key twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)!r} stands twice in one table")
+    return table
 
 
 def write(path: pathlib.Path, data: bytes, *, durable: bool = True) -> None:

@@ -14,12 +14,14 @@ import pytest
 from attnjax.cli import main
 from attnjax.cli.planning import planned
 from attnjax.cli.progress import Population
-from attnjax.cli.scores import final_score
+from attnjax.cli.scores import score_of
 from attnjax.config import TASK_NAMES, parse
 from attnjax.records import jsonl, status
+from attnjax.records.typed import Result, Run, result
 from attnjax.registry import ENCODINGS
-from attnjax.sweep import load, scan
+from attnjax.sweep import load
 from tests.cases import slow_except
+from tests.runs import runs_in
 from tests.trees import tree
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -178,7 +180,7 @@ def test_show_prints_the_config_its_runs_and_the_size_of_the_model(capsys):
 def test_what_a_config_declares_is_trained_once_and_answered(capsys):
     assert main(["run", "small", *FAKE]) == 0
     told = capsys.readouterr().out
-    store, found = load(pathlib.Path("runs/small")), scan(pathlib.Path("runs/small")).runs
+    store, found = load(pathlib.Path("runs/small")), runs_in(pathlib.Path("runs/small"))
     assert store.protocol == "Does it run?\n\nMore text."
     assert "copy, rope/alibi, 2 runs: 2 done  0:0" in told
     assert main(["run", "small", "--trainer", "fake_training:never"]) == 0
@@ -186,9 +188,10 @@ def test_what_a_config_declares_is_trained_once_and_answered(capsys):
     assert main(["list", "runs", "small"]) == 0
     head, *rows, counts = capsys.readouterr().out.splitlines()
     assert (head.split()[0], counts) == ("run", "4 done")
-    names = ("rope", "rope", "alibi", "alibi")
+    names = ("alibi", "alibi", "rope", "rope")
     assert [row.split()[1:7] for row in rows] == [["small", "copy", name, "0", "done", "6"] for name in names]
-    (value,) = {line["value"] for line in found[0].results().tables}  # the same at every length
+    (one,) = (run for run in found if run.run == rows[0].split()[0])
+    (value,) = {line["value"] for line in one.results()}  # the same at every length
     assert rows[0].endswith(f"  exact_match {value:.3f} within, {value:.3f} past")
     assert main(["list", "runs"]) == 0
     assert capsys.readouterr().out == "small\n"
@@ -197,7 +200,7 @@ def test_what_a_config_declares_is_trained_once_and_answered(capsys):
     assert main(["run", "small", *one, "seed=4"]) == 2
     assert "seed is 4 instead of 0" in capsys.readouterr().err
     assert main(["run", "small", *one, "seed=4", "--extend"]) == 0
-    assert {run.config.seed for run in scan(pathlib.Path("runs/other")).runs} == {0, 4}
+    assert {run.config.seed for run in runs_in(pathlib.Path("runs/other"))} == {0, 4}
 
 
 def test_a_dry_run_counts_what_is_done_refuses_what_the_run_refuses_and_changes_nothing(folder, capsys):
@@ -299,7 +302,7 @@ def test_a_signal_saves_and_says_so_in_the_exit_status(folder, number):
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 130
     assert f"stopped: {number.name}; the same command continues" in output
-    (found,) = scan(folder / "out").runs
+    (found,) = runs_in(folder / "out")
     assert (found.status.state, found.status.reason) == ("preempted", number.name)
 
 
@@ -323,6 +326,7 @@ def line(length, value, split="test", step=9, metric="loss"):
 )  # fmt: skip
 def test_scores_are_means_within_and_past_of_the_metric_of_the_protocol(lines, told):
     config = parse({"task": {"name": "copy", "length_min": 6, "length_max": 8}})
-    assert str(final_score(lines, config)) == told
-    by_loss = final_score([line(16, 5.0), line(16, 0.25, metric="exact_match")], config, "Why?\n\nPrimary metric: loss")
-    assert str(by_loss) == "loss 5.000 past"
+    run = lambda lines: Run("", "", results=tuple(one for row in lines if isinstance(one := result(row, ""), Result)))
+    assert str(score_of(run(lines), config)) == told
+    both = run([line(16, 5.0), line(16, 0.25, metric="exact_match")])
+    assert str(score_of(both, config, "Why?\n\nPrimary metric: loss")) == "loss 5.000 past"

@@ -9,7 +9,9 @@ import shutil
 import pytest
 
 from attnjax.cli import main
-from attnjax.sweep import load, scan
+from attnjax.records import stored
+from attnjax.sweep import load
+from tests.runs import runs_in
 from tests.trees import tree
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -78,7 +80,7 @@ def files(root: pathlib.Path) -> dict:
 def rates(root: str) -> dict[str, list[float]]:
     """{encoding: learning rates of the runs in a folder}."""
     found: dict[str, list[float]] = {}
-    for run in scan(pathlib.Path(root)).runs:
+    for run in runs_in(pathlib.Path(root)):
         found.setdefault(run.config.model.encoding.name, []).append(run.config.train.learning_rate)
     return {name: sorted(values) for name, values in found.items()}
 
@@ -98,12 +100,11 @@ def test_one_command_tunes_chooses_and_trains(trained, done):
 
 
 def test_tuning_runs_have_seeds_of_their_own_and_no_test_and_the_choice_says_what_it_was_made_from(done):
-    found = scan(done / "tuning")
-    assert not found.problems
-    assert not scan(done).foreign
-    assert {(run.config.seed, run.config.data_seed) for run in found.runs} == {(10_000, 10_000), (10_001, 10_001)}
-    assert {run.config.evaluate.lengths for run in found.runs} == {()}
-    assert {row["split"] for run in found.runs for row in run.results().tables} == {"validation"}
+    found = runs_in(done / "tuning")
+    assert not stored.read(done).skipped
+    assert {(run.config.seed, run.config.data_seed) for run in found} == {(10_000, 10_000), (10_001, 10_001)}
+    assert {run.config.evaluate.lengths for run in found} == {()}
+    assert {row["split"] for run in found for row in run.results()} == {"validation"}
     table = json.loads((done / "tuning.json").read_text())
     assert table["candidates"] == [{"train.learning_rate": rate} for rate in (1e-3, 3e-3, 1e-2)]
     assert (table["seeds"], table["protocol"]) == ([10_000, 10_001], "Which rate?")

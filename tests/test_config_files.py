@@ -10,7 +10,6 @@ from ml_collections import ConfigDict, FieldReference, config_dict
 
 from attnjax.cli import main
 from attnjax.config import RunConfig, defaults, load, override, parse, run_id
-from attnjax.config.files import read_json
 from attnjax.sweep import chain, product, seeds, vary
 
 LOOP = "def get_config(): return {}\ndef sweep():\n    import itertools\n    for n in itertools.count(): yield {'seed': n}\n"
@@ -152,8 +151,9 @@ def test_a_config_that_is_missing_is_told_with_the_nearest(tmp_path, monkeypatch
     assert load("mine.py").path.name == "mine.py"
     with pytest.raises(ValueError, match="'mine'.* by their path"):
         load("mine")
+    monkeypatch.setattr("attnjax.config.files.SIZE", 10)
     with pytest.raises(ValueError, match="larger than 10 bytes"):
-        read_json(write(tmp_path, '{"a": 12345678}', "a.json"), limit=10)
+        load(write(tmp_path, '{"a": 12345678}', "a.json"))
 
 
 def test_code_in_a_folder_of_results_is_not_run(tmp_path):

@@ -16,8 +16,8 @@ import pytest
 from jax.experimental import multihost_utils
 
 from attnjax.cli import argument_types as types, main
-from attnjax.sweep import scan
 from attnjax.train import processes
+from tests.runs import runs_in
 from tests.train import killing
 
 COORDINATOR = ["--coordinator", "10.0.0.1:1234"]
@@ -117,12 +117,12 @@ def alone(folder, *words, mesh="data=2"):
 
 
 def the_run(folder):
-    return scan(folder / "out").runs[0]
+    return runs_in(folder / "out")[0]
 
 
 def digests(folder):
     """The sha256 of the parameters of every run, and its results."""
-    return {run.run: (run.manifest()["parameters_sha256"], run.results().tables) for run in scan(folder / "out").runs}
+    return {run.run: (run.manifest()["parameters_sha256"], run.results()) for run in runs_in(folder / "out")}
 
 
 def until_step(folder, step, both):

@@ -10,8 +10,9 @@ from attnjax.cli import main
 from attnjax.config import encoding_name, parse
 from attnjax.config.outside import class_paths, construct, import_modules
 from attnjax.positions import PositionEncoding
-from attnjax.sweep import expand, groups, scan, vary
+from attnjax.sweep import expand, groups, vary
 from attnjax.tasks.base import Task
+from tests.runs import runs_in
 
 ROOT = pathlib.Path(__file__).parents[1]
 FAKE = ["--trainer", "fake_training:train"]
@@ -163,7 +164,7 @@ def test_options_of_an_outside_encoding_are_code_to_the_planner():
 @pytest.mark.slow
 def test_a_sweep_of_an_outside_encoding_and_task_is_trained_and_reported(folder, capsys):
     assert main(["sweep", "one.py", f"task.name={SUM}", "--out", "out", "--report"]) == 0
-    runs = scan(pathlib.Path("out")).runs
+    runs = runs_in(pathlib.Path("out"))
     assert {run.config.model.encoding.name for run in runs if run.status.state == "done"} == {MINE, "alibi"}
     (ours,) = [run for run in runs if run.config.model.encoding.name == MINE]
     assert set(ours.manifest()["outside_sha256"]) == {MINE, SUM}
@@ -191,6 +192,6 @@ def test_a_worker_is_refused_without_the_imports_that_its_runs_need(folder, caps
     assert {SUM, MINE} <= set(command)
     forget()
     assert f"--import {SUM} --import {MINE}" in refused(capsys, "work", "out", *FAKE)
-    assert {run.status.state for run in scan(pathlib.Path("out")).runs} == {"pending"}
+    assert {run.status.state for run in runs_in(pathlib.Path("out"))} == {"pending"}
     assert main(command) == 0
-    assert {run.status.state for run in scan(pathlib.Path("out")).runs} == {"done"}
+    assert {run.status.state for run in runs_in(pathlib.Path("out"))} == {"done"}

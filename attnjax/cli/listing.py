@@ -6,17 +6,20 @@ import inspect
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from attnjax.cli.errors import provided
 from attnjax.cli.scores import method, score_of, table
-from attnjax.config import TASK_NAMES
+from attnjax.config import TASK_NAMES, parse
 from attnjax.config.files import available, find, folders, opening, protocol, shipped
 from attnjax.config.names import check_name
-from attnjax.records.status import Status
+from attnjax.records.values import text
 from attnjax.registry import ENCODINGS, TASKS
-from attnjax.sweep import Run, find_folder, load, scan
+from attnjax.sweep import find_folder
 from attnjax.sweep.find import RUNS, sweeps
-from attnjax.sweep.outcome import DAMAGED
+
+if TYPE_CHECKING:
+    from attnjax.records.typed import Run
 
 WHAT = (
     ("encodings", "[NAME]", "the positional encodings; with NAME, the options, formula and references of one"),
@@ -106,11 +109,11 @@ def _configs() -> list[str]:
 def _config(path: pathlib.Path) -> list[str]:
     """A line with the name of a config and the first line of its docstring, and one with its variants."""
     try:
-        text, variants = opening(path)
-    except ValueError as error:
-        text, variants = f"(damaged: {error})", {}
+        about, variants = opening(path)
+    except (OSError, ValueError) as error:
+        about, variants = f"(damaged: {error})", {}
     names = " ".join(f"{path.stem}:{variant}" for variant in variants)
-    return [f"  {path.stem:<24}{text.partition(chr(10))[0]}".rstrip(), *[f"{'':<26}{names}"] * bool(names)]
+    return [f"  {path.stem:<24}{about.partition(chr(10))[0]}".rstrip(), *[f"{'':<26}{names}"] * bool(names)]
 
 
 def _protocol(name: str) -> str:
@@ -123,32 +126,28 @@ def _protocol(name: str) -> str:
 
 
 def _list_runs(root: pathlib.Path) -> int:
-    found = scan(root)
-    try:
-        text = load(root).protocol
-    except (ValueError, OSError):  # `scan` says so among the problems
-        text = ""
-    if found.runs:
-        print(table([HEAD, *(_row(run, text) for run in found.runs)]), end="")
-    print(_counts(run.status for run in found.runs))
-    for problem in found.problems:
-        print(f"problem: {problem}")
-    if found.foreign:
-        print(f"other files in the folder: {', '.join(found.foreign)}")
+    from attnjax.records import stored  # imports NumPy
+
+    sweep = stored.read(root)
+    rows = sorted(_row(run, text(sweep.spec.get("protocol"))) for run in sweep.runs)
+    print(table([HEAD, *((run, *what, *more) for what, more, run in rows)]), end="")
+    counts = Counter(run.state for run in sweep.runs)
+    print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    for one in sweep.skipped:
+        print(f"problem: {one}")
     return 0
 
 
-def _row(run: Run, protocol: str) -> tuple[str, ...]:
-    """What a run is, how it stands, and its score, or why it has none."""
-    state, step, reason = (DAMAGED, "", "; ".join(run.problems)) if run.status is None else run.status
-    if run.config is None:
-        return (run.run, "", "", "", "", state, str(step), reason)
-    seeds = dict.fromkeys((run.config.seed, run.config.data_seed))
-    score = score_of(run, protocol) if state == "done" else None
-    what = (run.config.name, run.config.task.name, method(run.config), "/".join(map(str, seeds)))
-    return (run.run, *what, state, str(step), "; ".join(str(part) for part in (score, reason) if part))
-
-
-def _counts(found: Iterable[Status | None]) -> str:
-    counts = Counter(DAMAGED if one is None else one.state for one in found)
-    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs"
+def _row(run: "Run", protocol: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """What a run is, how it stands with its score or why it has none, and its id."""
+    try:
+        config = parse(run.config) if run.config else None
+    except ValueError:
+        config = None
+    if config is None:
+        return ("",) * 4, (run.state, str(run.step), run.reason), run.id
+    seeds = dict.fromkeys((config.seed, config.data_seed))
+    score = score_of(run, config, protocol) if run.state == "done" else None
+    told = "; ".join(str(part) for part in (score, run.reason) if part)
+    what = (config.name, config.task.name, method(config), "/".join(map(str, seeds)))
+    return what, (run.state, str(run.step), told), run.id

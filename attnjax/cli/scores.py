@@ -1,11 +1,13 @@
 """What runs scored, in a few words: the metric that their report leads with, at the last evaluation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnjax.config import RunConfig, encoding_name
-from attnjax.sweep import Run
+
+if TYPE_CHECKING:
+    from attnjax.records.typed import Run
 
 
 class Score(NamedTuple):
@@ -20,31 +22,19 @@ class Score(NamedTuple):
         return f"{self.metric} " + ", ".join(f"{value:.3f} {where}" for value, where in parts if value is not None)
 
 
-def score_of(run: Run, protocol: str = "") -> Score | None:
-    """Return the score of a run; None where it has none that can be read."""
-    try:
-        rows = run.results().tables if run.config else []
-    except ValueError:
-        return None
-    return final_score(rows, run.config, protocol) if run.config else None
-
-
-def final_score(rows: Iterable[Mapping[str, Any]], config: RunConfig, protocol: str = "") -> Score | None:
-    """Return the score of the last step among the lines of results.jsonl; None without a test.
+def score_of(run: "Run", config: RunConfig, protocol: str = "") -> Score | None:
+    """Return the score of a run at its last evaluation; None without a test.
 
     Of a length that has two splits that of the test counts. Where a task has answers, lengths below the shortest trained one
     are not within training. `protocol` is the text of the config, which may say "Primary metric: loss_sliding".
     """
-    from attnjax.records.stored import Result, result  # needs NumPy
     from attnjax.report.metrics import declared, has_answers, ordered
 
-    found = [one for row in rows if isinstance(one := result(row, row.get("run", "")), Result)]
-    tested = [one for one in found if one.split != "validation"]
-    step = max((one.step for one in tested), default=0)
-    last = sorted((one for one in tested if one.step == step), key=lambda one: one.split == "test")
-    if not last:
+    tested = [one for one in run.final if one.split != "validation"]
+    if not tested:
         return None
-    metric = ordered({one.metric for one in last}, declared(protocol))[0].key
+    metric = ordered({one.metric for one in tested}, declared(protocol))[0].key
+    last = sorted(tested, key=lambda one: one.split == "test")
     at = {one.length: one.value for one in last if one.metric == metric}
     least = config.task.length_min if has_answers(one.metric for one in last) else 0
     within = [value for length, value in at.items() if least <= length <= config.task.length_max]

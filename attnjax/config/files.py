@@ -7,7 +7,6 @@ import ast
 import dataclasses
 import inspect
 import itertools
-import json
 import os
 import pathlib
 import re
@@ -59,7 +58,11 @@ def load(name: str | pathlib.Path) -> ConfigFile:
         return _load_python(path, variant)
     if variant:
         raise ValueError(f"{path} is data and has no variants, got {variant[:100]!r}")
-    return ConfigFile(path, plain(read_json(path)))
+    text = safety.read_text(path.resolve(), SIZE)
+    try:
+        return ConfigFile(path, plain(safety.parse_json(text)))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged or no JSON: {error}") from None
 
 
 def find(name: str) -> pathlib.Path:
@@ -99,7 +102,7 @@ def opening(path: pathlib.Path) -> tuple[str, dict[str, str]]:
     """Returns the docstring of a Python config and its VARIANTS, a literal that is not run; "" and {} where there is none."""
     if path.suffix != ".py":
         return "", {}
-    text = read_text(path, SIZE_OF_CODE)
+    text = safety.read_text(path.resolve(), SIZE_OF_CODE)
     tree = _call(path, lambda: ast.parse(text, str(path)))
     variants = {}
     for node in tree.body:
@@ -113,50 +116,6 @@ def protocol(path: pathlib.Path) -> str:
     text, variants = opening(path)
     rows = [f"    {name:<18}{what}" for name, what in variants.items()]
     return "\n".join([text, "", "Variants:", *rows]).lstrip() if variants else text
-
-
-def read_json(path: pathlib.Path, limit: int = SIZE) -> Any:
-    """Returns the value in a JSON file. Raises ValueError, with its name, if it is missing, too large or damaged."""
-    text = read_text(path, limit)
-    try:
-        return parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged or no JSON: {error}") from None
-
-
-def parse_json(text: str) -> Any:
-    """Returns the value of a JSON text. Raises ValueError if it is nested too deeply, or if a table has a key twice."""
-    try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)!r} stands twice in one table")
-    return table
-
-
-def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
-    """Returns the text of a file; a link is followed.
-
-    Raises ValueError, with its name, if it is missing, too large or not UTF-8.
-    """
-    try:
-        return decoded(safety.read(pathlib.Path(os.path.realpath(path)), limit), path)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def decoded(data: bytes, path: pathlib.Path) -> str:
-    """Returns the bytes of a file as text. Raises ValueError, with its name, if they are not UTF-8."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
 def bounded(entries: Iterable[Any]) -> list[Any]:

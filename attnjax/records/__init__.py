@@ -4,8 +4,9 @@
     jsonl.py       logs: appending to them, reading them
     examples.py    scores of single examples (NumPy)
     status.py      how far a run is
-    runs.py        which runs a folder holds, where the records of a run are, and what they say
-    stored.py      all records of a folder, typed: live, finished or packed
+    runs.py        which runs a folder holds, and where the records of a run are
+    typed.py       the records of runs as reports compute from them
+    stored.py      reads them from a folder: live, finished or packed
     packed.py      a folder of runs as three files that can be committed: writing and reading them
     table.py       `attnjax.results`: all measurements as one tidy table (pandas)
     values.py      values in JSON that somebody else may have written

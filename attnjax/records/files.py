@@ -7,10 +7,10 @@ import errno
 import json
 import os
 import pathlib
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from attnjax import safety
-from attnjax.config.files import SIZE, decoded, parse_json
+from attnjax.config.files import SIZE
 from attnjax.config.kinds import shown
 from attnjax.config.schema import SCHEMA
 from attnjax.records.values import jsonable
@@ -29,12 +29,11 @@ def newer(what: str, schema: int, known: int) -> VersionError:
 
 
 class Problem(NamedTuple):
-    """Something that was not used: its path, why, a line (None for the whole), and what kind of problem this is."""
+    """Something that was not used: its path, why, and a line, None for the whole."""
 
     path: pathlib.Path
     reason: str
     line: int | None = None
-    kind: Literal["damaged", "missing", "version"] = "damaged"
 
     def __str__(self) -> str:
         return f"{self.path} {self.reason}" if self.line is None else f"{self.path}, line {self.line} {self.reason}"
@@ -43,11 +42,10 @@ class Problem(NamedTuple):
 def problem(path: pathlib.Path, error: Exception) -> Problem:
     """Return the problem that an error describes, without the path, with which most messages begin."""
     if isinstance(error, FileNotFoundError):
-        return Problem(path, "is missing", kind="missing")
+        return Problem(path, "is missing")
     if isinstance(error, OSError):
         return Problem(path, f"cannot be read: {error.strerror or error}")
-    kind = "version" if isinstance(error, VersionError) else "damaged"
-    return Problem(path, str(error).removeprefix(f"{path} ").removeprefix(f"{path.parent} "), kind=kind)
+    return Problem(path, str(error).removeprefix(f"{path} ").removeprefix(f"{path.parent} "))
 
 
 def real(root: pathlib.Path) -> pathlib.Path:
@@ -61,24 +59,19 @@ def write_table(path: pathlib.Path, table: dict[str, Any], *, durable: bool = Tr
     safety.write(path, text.encode(), durable=durable)
 
 
-def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
-    """Return a text file. Raises OSError where it cannot be read, ValueError where it is too large, a link, or not UTF-8."""
-    return decoded(safety.read(path, limit), path)
-
-
 def read_table(path: pathlib.Path, limit: int = SIZE) -> dict[str, Any]:
     """Return the JSON table in a file, with a schema that this code reads.
 
     Raises OSError where the file cannot be read, and ValueError, naming it, where it is damaged, a link, or (its subclass
     VersionError) of a newer schema.
     """
-    return parse_table(read_text(path, limit), path)
+    return parse_table(safety.read_text(path, limit), path)
 
 
 def parse_table(text: str, path: pathlib.Path) -> dict[str, Any]:
     """Return the JSON table in the text of a file."""
     try:
-        table = parse_json(text)
+        table = safety.parse_json(text)
     except ValueError as error:
         raise ValueError(f"{path} is damaged or no JSON: {error}") from None
     if not isinstance(table, dict):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from attnjax import safety
-from attnjax.config.files import parse_json
 from attnjax.records.files import Problem, VersionError, newer, problem
 from attnjax.records.values import jsonable, whole
 
@@ -30,16 +29,9 @@ TOLD = 100
 
 
 class Records(NamedTuple):
-    """The tables of a file in their order, and one sentence about each line that could not be read."""
+    """The records of a file in their order, and a problem for each line that gave none."""
 
-    tables: list[dict[str, Any]]
-    damaged: list[str]
-
-
-class Rows(NamedTuple):
-    """What `read_rows` made of the records of a file, and a problem for each line that gave none."""
-
-    rows: tuple[Any, ...]
+    rows: list[Any]
     problems: list[Problem]
 
 
@@ -64,7 +56,7 @@ def last(path: pathlib.Path) -> dict[str, Any]:
         lines = file.read().splitlines()
     for line in reversed(lines):
         with contextlib.suppress(ValueError):  # torn, or cut where reading began
-            if isinstance(table := parse_json(line.decode()), dict):
+            if isinstance(table := safety.parse_json(line.decode()), dict):
                 return table
     return {}
 
@@ -74,29 +66,20 @@ def replace(path: pathlib.Path, records: Iterable[Mapping[str, Any]]) -> None:
     safety.write(path, _text(records))
 
 
-def read(path: pathlib.Path) -> Records:
-    """Return every sound record; a missing file has none, nor has one that cannot be read, which is reported as damage.
+def read(path: pathlib.Path, convert: Callable[[dict[str, Any]], Any] = lambda table: table) -> Records:
+    """Return every sound record, converted: one that `convert` answers with a sentence is a problem, None is passed over.
 
-    Raises ValueError, naming the file, only for a sound line that a newer version wrote.
+    A missing file has none, nor has one that cannot be read, which is a problem. Raises VersionError, naming the file, for a
+    sound line that a newer version wrote.
 
     Example:
       >>> import pathlib, tempfile
       >>> path = pathlib.Path(tempfile.mkdtemp()) / "metrics.jsonl"
       >>> append(path, {"step": 100, "loss": 0.25}, {"step": 200, "loss": 0.125})
       >>> _ = path.write_text(path.read_text()[:-3])
-      >>> read(path)
-      Records(tables=[{'schema': 3, 'step': 100, 'loss': 0.25}], damaged=['line 2 is not JSON (a torn last line)'])
-    """
-    rows, problems = read_rows(path, lambda table: table)
-    return Records(
-        list(rows), [one.reason if one.line is None else f"line {one.line} {one.reason}" for one in problems]
-    )
-
-
-def read_rows(path: pathlib.Path, convert: Callable[[dict[str, Any]], Any]) -> Rows:
-    """Return every sound record, converted: one that `convert` answers with a sentence is a problem, None is passed over.
-
-    Raises VersionError, naming the file, for a sound line that a newer version wrote.
+      >>> rows, (problem,) = read(path)
+      >>> rows, problem.line, problem.reason
+      ([{'schema': 3, 'step': 100, 'loss': 0.25}], 2, 'is not JSON (a torn last line)')
     """
     rows, problems = [], []
     try:
@@ -107,13 +90,13 @@ def read_rows(path: pathlib.Path, convert: Callable[[dict[str, Any]], Any]) -> R
             elif found is not None:
                 rows.append(found)
     except FileNotFoundError:
-        return Rows((), [])
+        return Records([], [])
     except VersionError:
         raise
     except (OSError, ValueError) as error:
-        return Rows((), [problem(path, error)])
+        return Records([], [problem(path, error)])
     more = [Problem(path, f"has {len(problems) - TOLD} more such lines")] if len(problems) > TOLD else []
-    return Rows(tuple(rows), problems[:TOLD] + more)
+    return Records(rows, problems[:TOLD] + more)
 
 
 def keep(path: pathlib.Path, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
@@ -155,7 +138,7 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
 
 def _table(path: pathlib.Path, number: int, line: bytes, *, last: bool) -> dict[str, Any] | str:
     try:
-        table = parse_json(line.decode("utf-8"))
+        table = safety.parse_json(line.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError):
         return f"is not JSON{' (a torn last line)' * last}"
     except ValueError as error:

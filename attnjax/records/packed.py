@@ -15,19 +15,18 @@ import json
 import lzma
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnjax import safety
-from attnjax.config.parse import run_id_of
+from attnjax.config.parse import cell_id, run_id_of
 from attnjax.records import examples, files, jsonl, status
 from attnjax.records.files import Problem, problem
 from attnjax.records.runs import EXAMPLES, PACKED, RUN, SCORES, TUNING
-from attnjax.records.values import as_dict, text, whole
-
-if TYPE_CHECKING:
-    from attnjax.records.stored import Run
+from attnjax.records.typed import Result, Run, loss, result
+from attnjax.records.values import as_dict, clean, printable, text, whole
 
 COLUMNS = ("run", "step", "length", "split", "metric", "value", "count")
 LARGEST = 2**28
@@ -76,7 +75,7 @@ def pack(folder: str | pathlib.Path, out: str | pathlib.Path) -> list[pathlib.Pa
     return made
 
 
-def _lines(name: str, spec: Mapping[str, Any], runs: Iterable["Run"]) -> Iterable[dict[str, Any]]:
+def _lines(name: str, spec: Mapping[str, Any], runs: Iterable[Run]) -> Iterable[dict[str, Any]]:
     runs = list(runs)
     base, levels = runs[0], []
     for run in runs:
@@ -107,12 +106,12 @@ def _lines(name: str, spec: Mapping[str, Any], runs: Iterable["Run"]) -> Iterabl
         }
 
 
-def _manifest(run: "Run") -> dict[str, Any]:
+def _manifest(run: Run) -> dict[str, Any]:
     left_out = OF_ONE_RUN.split()
     return {key: value for key, value in run.manifest.items() if key not in left_out}
 
 
-def _levels(run: "Run") -> dict[str, Any]:
+def _levels(run: Run) -> dict[str, Any]:
     """What guessing and n-gram models score at the lengths of a run's task."""
     return {key: run.manifest[key] for key in ("chance", "baselines") if run.manifest.get(key)}
 
@@ -136,7 +135,7 @@ def difference(first: Any, other: Any, prefix: str = "") -> dict[str, Any]:
     return {prefix: other}
 
 
-def _csv(runs: Iterable["Run"]) -> str:
+def _csv(runs: Iterable[Run]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -146,7 +145,7 @@ def _csv(runs: Iterable["Run"]) -> str:
     return file.getvalue()
 
 
-def _past_training(run: "Run", split: str, length: int, metric: str) -> bool:
+def _past_training(run: Run, split: str, length: int, metric: str) -> bool:
     """Whether these are scores of the first metric that a report compares, or documents, of tests past training."""
     longest = as_dict(run.config.get("task")).get("length_max")
     measured = {row.metric for row in run.final}
@@ -154,7 +153,7 @@ def _past_training(run: "Run", split: str, length: int, metric: str) -> bool:
     return split == "test" and whole(longest) and length > longest and metric in (first, examples.DOCUMENT)
 
 
-def _arrays(runs: Iterable["Run"]) -> dict[str, Any]:
+def _arrays(runs: Iterable[Run]) -> dict[str, Any]:
     """The wanted scores by name, in 8 or 16 bits; documents of a text once, where all runs have the same."""
     found: dict[str, np.ndarray] = {}
     documents: dict[str, list[tuple[str, np.ndarray]]] = {}
@@ -175,13 +174,12 @@ def _arrays(runs: Iterable["Run"]) -> dict[str, Any]:
     return found
 
 
-class Packed(NamedTuple):
-    """What a packed folder holds: one table a run, its rows, its scores of examples, and what was not used."""
+class Content(NamedTuple):
+    """What a folder holds: the name and spec of its sweep, its runs, and what was not used."""
 
+    name: str
     spec: dict[str, Any]
-    runs: list[dict[str, Any]]
-    scores: dict[str, list[dict[str, Any]]]
-    examples: dict[str, dict[examples.Key, np.ndarray]]
+    runs: list[Run]
     problems: list[Problem]
 
 
@@ -190,30 +188,33 @@ def is_packed(folder: pathlib.Path) -> bool:
     return (folder / PACKED).is_file()
 
 
-def unpack(folder: pathlib.Path) -> Packed:
+def unpack(folder: pathlib.Path) -> Content:
     """Return what a packed folder holds. A line that is no run of the folder is a problem, and is left out.
 
     Raises ValueError where the first line cannot be read or no run is left, or a newer version wrote it.
     """
-    lines = jsonl.read_rows(folder / PACKED, lambda table: table)
+    lines = jsonl.read(folder / PACKED)
     if not lines.rows or "config" not in lines.rows[0] or "run" in lines.rows[0]:
         raise ValueError(f"{folder / PACKED} is damaged: its first line does not describe a sweep")
-    first, problems, runs = lines.rows[0], list(lines.problems), []
+    first, problems, runs = lines.rows[0], lines.problems, []
+    scores, more = _scores(folder / SCORES)
     for number, line in enumerate(lines.rows[1:], 2):
         try:
-            runs.append(_run(first, line))
+            runs.append(_run(first, line, scores))
         except ValueError as error:
             problems.append(Problem(folder / PACKED, str(error), number))
     if not runs:
         raise ValueError(f"{folder / PACKED} holds no run to report")
     spec = {key: first[key] for key in ("name", "protocol", "config_file") if text(first.get(key))}
-    spec["runs"] = [{"run": run["run"]} for run in runs]
-    found, more = _scores(folder / SCORES)
+    spec = clean({**spec, "runs": [{"run": run.id} for run in runs]})
     arrays, damage = _examples(folder, runs)
-    return Packed(spec, runs, found, arrays, problems + more + damage)
+    for place, run in enumerate(runs):
+        if arrays[run.id] and run.final:
+            runs[place] = replace(run, examples=examples.Examples(run.final[0].step, arrays[run.id]))
+    return Content(text(spec.get("name")), spec, runs, problems + more + damage)
 
 
-def _run(first: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
+def _run(first: Mapping[str, Any], line: Mapping[str, Any], scores: Mapping[str, list[dict[str, Any]]]) -> Run:
     """One run with its whole config. Raises ValueError where a part is missing or the config is not that of the run's id."""
     name, levels = text(line.get("run")), first.get("levels")
     config = applied(as_dict(first["config"]), as_dict(line.get("config")))
@@ -226,14 +227,19 @@ def _run(first: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
     manifest |= {key: line[old] for key, old in moved.items() if line.get(old) is not None}
     manifest |= as_dict(levels[place]) if known else {}
     pairs = [pair for pair in losses if isinstance(pair, list) and len(pair) == 2] if isinstance(losses, list) else []
-    return {
-        "run": name,
-        "state": line["state"] if line.get("state") in KNOWN else "unknown",
-        "reason": text(line.get("reason")),
-        "config": config,
-        "manifest": manifest,
-        "losses": [{"step": step, "loss": loss} for step, loss in pairs],
-    }
+    curve = [loss({"step": step, "loss": value}) for step, value in pairs]
+    results = [result(row, name) for row in scores.get(name, ())]
+    return Run(
+        id=name,
+        cell=cell_id(config),
+        config=clean(config),
+        manifest=clean(manifest),
+        state=line["state"] if line.get("state") in KNOWN else "unknown",
+        step=line["step"] if whole(line.get("step")) else 0,
+        reason=printable(text(line.get("reason"))),
+        results=tuple(one for one in results if isinstance(one, Result)),
+        losses=tuple(one for one in curve if isinstance(one, tuple)),
+    )
 
 
 def applied(first: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,11 +276,9 @@ def _scores(path: pathlib.Path) -> tuple[dict[str, list[dict[str, Any]]], list[P
     return found, []
 
 
-def _examples(
-    folder: pathlib.Path, runs: list[dict[str, Any]]
-) -> tuple[dict[str, dict[examples.Key, np.ndarray]], list[Problem]]:
-    path, found = folder / EXAMPLES, {run["run"]: {} for run in runs}
-    texts = [run["run"] for run in runs if as_dict(run["config"].get("task")).get("name") == "text"]
+def _examples(folder: pathlib.Path, runs: list[Run]) -> tuple[dict[str, dict[examples.Key, np.ndarray]], list[Problem]]:
+    path, found = folder / EXAMPLES, {run.id: {} for run in runs}
+    texts = [run.id for run in runs if as_dict(run.config.get("task")).get("name") == "text"]
     try:
         arrays = examples.load(path)
     except FileNotFoundError:

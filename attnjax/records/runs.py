@@ -8,22 +8,20 @@
     logs/  report/  tuning/  tuning.json
 
 Records are manifest.json, status.json, metrics.jsonl, results.jsonl, examples.npz, traceback.txt. Version 0.2.0 wrote them
-into <run>/ itself: such runs are refused. Damage is reported as a `Problem` beside the sound data, and callers decide what to
-do.
+into <run>/ itself: such runs are refused.
 """
 
 import hashlib
 import pathlib
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, parse
-from attnjax.config.files import SWEEP_FILE
+from attnjax.config.files import SIZE, SWEEP_FILE
 from attnjax.records import files, status
-from attnjax.records.files import Problem, VersionError, problem
+from attnjax.records.files import VersionError
 from attnjax.records.values import as_dict, text
-from attnjax.safety import refuse_link
+from attnjax.safety import read_text, refuse_link
 
 RUN = re.compile(r"[0-9a-f]{16}")
 """Names of runs."""
@@ -38,8 +36,6 @@ PACKED, SCORES = "runs.jsonl", "scores.csv.xz"
 SIZE_OF_PLAN = 2**28
 """Bytes of sweep.json beyond which it is not read; the largest number of runs takes 15 to 60 MB."""
 LINK = "is a link, which is not followed"
-
-T = TypeVar("T")
 
 
 class Entries(NamedTuple):
@@ -56,19 +52,6 @@ class Plan(NamedTuple):
     table: dict[str, Any]
     entries: list[dict[str, Any]]
     wrong: list[str]
-
-
-class RunFolder(NamedTuple):
-    """What the folder of a run says beside its logs, and what is wrong with it; `directory` holds the records.
-
-    `config`, not parsed yet, and `manifest` are {}, and `status` is None, where they are missing or damaged.
-    """
-
-    directory: pathlib.Path
-    config: dict[str, Any]
-    status: status.Status | None
-    manifest: dict[str, Any]
-    problems: list[Problem]
 
 
 def folder_of(run: pathlib.Path) -> pathlib.Path:
@@ -93,10 +76,11 @@ def status_of(run: pathlib.Path) -> status.Status:
 
     Raises as `status.read` does.
     """
-    return _status_in(folder_of(run))
+    return status_in(folder_of(run))
 
 
-def _status_in(folder: pathlib.Path) -> status.Status:
+def status_in(folder: pathlib.Path) -> status.Status:
+    """Return the same, of the folder of its records."""
     found = status.read(folder)
     if found.state in status.FINAL and folder.name.startswith(ATTEMPT):
         return found._replace(state="preempted", reason="")
@@ -126,34 +110,6 @@ def read_plan(root: pathlib.Path) -> Plan:
     return Plan(table, [entry for entry, known in zip(found, named, strict=True) if known], wrong)
 
 
-def read(run: pathlib.Path) -> RunFolder:
-    """Return all that the folder of a run says beside its logs; nothing is fatal.
-
-    That there is no manifest is no problem of a run that has not begun, or whose status says nothing.
-    """
-    problems: list[Problem] = []
-
-    def attempt(path: pathlib.Path, function: Callable[[], T], otherwise: T) -> T:
-        """Return what a function reads; `otherwise` where it raises, which is a problem of that path."""
-        try:
-            return function()
-        except (OSError, ValueError) as error:
-            problems.append(problem(path, error))
-            return otherwise
-
-    config = attempt(run / CONFIG, lambda: config_table(run), {})
-    try:
-        folder = folder_of(run)
-    except (OSError, ValueError) as error:
-        place = run if isinstance(error, VersionError) else run / RESULT
-        return RunFolder(run / RESULT, config, None, {}, [*problems, problem(place, error)])
-    state = attempt(folder / status.FILE, lambda: _status_in(folder), None)
-    manifest = attempt(folder / MANIFEST, lambda: files.read_table(folder / MANIFEST), {})
-    if state is None or state.state == "pending":
-        problems = [one for one in problems if (one.path.name, one.kind) != (MANIFEST, "missing")]
-    return RunFolder(folder, config, state, manifest, problems)
-
-
 def read_config(run: pathlib.Path) -> RunConfig:
     """Return the config in a run's folder.
 
@@ -169,7 +125,7 @@ def read_config(run: pathlib.Path) -> RunConfig:
 def config_table(run: pathlib.Path) -> dict[str, Any]:
     """Return the same, not parsed: its hash is compared with the name of the folder. Raises FileNotFoundError for none."""
     path = run / CONFIG
-    content = files.read_text(path)
+    content = read_text(path, SIZE)
     if hashlib.sha256(content.encode()).hexdigest()[:16] != run.name:
         raise ValueError(f"{path} has changed since the run was planned: its sha256 does not begin with {run.name}")
     return files.parse_table(content, path)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from attnjax.records.stored import Run, Sweep, read
+from attnjax.records.stored import read
+from attnjax.records.typed import Run, Sweep
 from attnjax.records.values import dotted
 
 UNNAMED = ("seed", "schema", "name")

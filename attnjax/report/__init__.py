@@ -32,4 +32,4 @@ def answer(directory: str | Path) -> str:
     from attnjax.report.writing import numbers, terminal
 
     root = Path(directory)
-    return terminal(numbers(root, [root / "report"])[0])
+    return terminal(numbers(root)[0])

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.records.examples import DOCUMENT
-from attnjax.records.stored import SPLITS, Run
+from attnjax.records.typed import SPLITS, Run
 from attnjax.records.values import DECIMALS, as_dict
 from attnjax.report.groups import Variant
 from attnjax.report.intervals import NONE, Estimate, of_mean, of_runs_and_examples

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnjax.config.parse import SEEDS
-from attnjax.records.stored import Run, encoding_names
+from attnjax.records.typed import Run, encoding_names
 from attnjax.records.values import as_dict, dotted, text, whole
 from attnjax.report.style import Style, order, style
 

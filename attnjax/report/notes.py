@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from attnjax.records.stored import Run, Sweep
+from attnjax.records.typed import Run, Sweep
 from attnjax.records.values import printable, text
 from attnjax.report import intervals
 from attnjax.report.comparisons import text_of

@@ -15,7 +15,7 @@ import jinja2
 import pandas as pd
 from markupsafe import escape
 
-from attnjax.records.stored import Sweep
+from attnjax.records.typed import Sweep
 from attnjax.records.values import as_dict, text
 from attnjax.report import drawing, figures, intervals
 from attnjax.report.formatting import NONE, decimal, interval, lengths_of, probability, span
@@ -352,7 +352,7 @@ def shared(flats: Sequence[Mapping[str, str]], label: str) -> tuple[Table, Table
 def skipped(sweep: Sweep) -> Table:
     """Return the records that were not used."""
     rows = [
-        Row([Cell(one.path[:200]), Cell("" if one.line is None else str(one.line)), Cell(one.reason)])
+        Row([Cell(str(one.path)[:200]), Cell("" if one.line is None else str(one.line)), Cell(one.reason)])
         for one in sweep.skipped[:MOST]
     ]
     more = f"; the first {MOST} are listed" if len(sweep.skipped) > MOST else ""

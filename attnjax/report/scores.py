@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnjax.records.stored import SPLITS, Result, Run
+from attnjax.records.typed import SPLITS, Result, Run
 from attnjax.records.values import DECIMALS, as_dict, finite
 from attnjax.report.groups import Panel, Variant
 from attnjax.report.metrics import Metric, has_answers, metric

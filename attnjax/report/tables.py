@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnjax.records.stored import Sweep
+from attnjax.records.typed import Sweep
 from attnjax.records.values import DECIMALS, text
 from attnjax.report import intervals
 from attnjax.report.comparisons import Difference, differences, seeds_of

@@ -16,7 +16,8 @@ from urllib.parse import quote
 from attnjax import safety
 from attnjax.records.files import real
 from attnjax.records.packed import is_packed
-from attnjax.records.stored import Sweep, read
+from attnjax.records.stored import read
+from attnjax.records.typed import Sweep
 from attnjax.report import drawing, figures, intervals, page
 from attnjax.report.formatting import csv_table
 from attnjax.report.notes import notes
@@ -33,7 +34,7 @@ def write(root: Path, out: str | Path | None) -> list[Path]:
     target = root / "report" if out is None else real(Path(out))
     if target.resolve() == root.resolve():
         raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
-    summary, tuned = numbers(root, [target, *([Path(out)] if out is not None else [])])
+    summary, tuned = numbers(root)
     links = {} if is_packed(root) else _links(root, target, summary.sweep)
     with drawing.settings():
         wide, narrow = (figures.overview(summary.tasks, layout) for layout in (figures.WIDE, figures.NARROW))
@@ -48,11 +49,11 @@ def write(root: Path, out: str | Path | None) -> list[Path]:
         raise ValueError(f"the report cannot be written to {target}: {error.strerror or error}") from error
 
 
-def numbers(root: Path, ignore: list[Path]) -> tuple[Summary, Tuning | None]:
+def numbers(root: Path) -> tuple[Summary, Tuning | None]:
     """Return all numbers of a folder with their notes, and how it was tuned, None where it was not."""
     choices, remarks = choices_in(root)
     keys = {key for candidate in choices.candidates for key in candidate} if choices else ()
-    summary = summarise(read(root, ignore=ignore), keys)
+    summary = summarise(read(root), keys)
     tuned = tuning(summary, choices) if choices else None
     return replace(summary, notes=(*notes(summary), *remarks, *(tuned.notes if tuned else ()))), tuned
 

@@ -7,7 +7,7 @@ A sweep from Python:
 """
 
 from attnjax.sweep.attempt import RunContext, Train
-from attnjax.sweep.find import Found, Run, find_folder, find_run, scan
+from attnjax.sweep.find import find_folder, find_run
 from attnjax.sweep.local import run_workers
 from attnjax.sweep.outcome import Stop, Summary
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, vary
@@ -17,8 +17,6 @@ from attnjax.sweep.worker import ExecutionConfig, retry, run_here
 __all__ = [
     "Entry",
     "ExecutionConfig",
-    "Found",
-    "Run",
     "RunContext",
     "Stop",
     "Store",
@@ -37,7 +35,6 @@ __all__ = [
     "retry",
     "run_here",
     "run_workers",
-    "scan",
     "seeds",
     "vary",
 ]

@@ -199,7 +199,7 @@ class RunContext:
             update_manifest(directory, {"changed_on_resume": []})
         for name in jsonl.FILES:
             jsonl.keep(directory / name, lambda record: record.get("run", run) == run and record.get("step", 0) <= step)
-        live.seen = {jsonl.identity(record) for record in jsonl.read(directory / jsonl.RESULTS).tables}
+        live.seen = {jsonl.identity(record) for record in jsonl.read(directory / jsonl.RESULTS).rows}
         (directory / EXAMPLES).unlink(missing_ok=True)  # the evaluation at the end, which is due again, writes it
 
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:

@@ -142,7 +142,7 @@ def _choice(family: Family, store: Store) -> Choice:
 
 def _validation(store: Store, run: str) -> dict[str, dict[int, float]]:
     """Return {metric: {length: value}} of the last validation of a run; NaN for null, which JSON has for what is not finite."""
-    tables = jsonl.read(store.folder(run) / jsonl.RESULTS).tables
+    tables = jsonl.read(store.folder(run) / jsonl.RESULTS).rows
     rows = [row for row in tables if row.get("split") == "validation"]
     last = max((row["step"] for row in rows), default=0)
     found: dict[str, dict[int, float]] = {}

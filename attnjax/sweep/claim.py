@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from attnjax import safety
-from attnjax.config.files import parse_json
 
 FILE = "claim"
 PATIENCE = 60.0
@@ -110,7 +109,7 @@ def holder(run: pathlib.Path) -> Owner | None:
 
 def _owner(path: pathlib.Path) -> Owner | None:
     try:
-        table = parse_json(safety.read(path, LARGEST).decode("utf-8"))
+        table = safety.parse_json(safety.read_text(path, LARGEST))
         defaults = Owner()._asdict()
         return Owner(**{name: table[name] for name, one in defaults.items() if type(table[name]) is type(one)})
     except FileNotFoundError:

@@ -7,22 +7,20 @@
     theta/rope/0                 or by its encoding (or task) and seed
     one                          the only run of the sweep runs/one
 
-`scan` reads everything in a folder of runs. Nothing is changed, and no link in such a folder is followed. No damage is fatal to
-`scan`, and all of it is reported.
+Nothing is changed, and no link in such a folder is followed.
 """
 
 import os
 import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from attnjax.config import RunConfig, encoding_name, parse, to_dict
+from attnjax.config import RunConfig, encoding_name, override, parse, to_dict
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.overrides import kind_of, read_value, split_override
-from attnjax.records import files, jsonl, runs, status
-from attnjax.records.runs import entries, folder_of
-from attnjax.sweep import store
+from attnjax.records import files
+from attnjax.records.runs import entries, read_config, status_of
 
 RUNS = pathlib.Path("runs")
 """Where the command line puts sweeps."""
@@ -33,82 +31,24 @@ LISTED = 10
 
 
 class Run(NamedTuple):
-    """One run's folder. `config` and `status` are None where they are damaged; `problems` says what is."""
+    """One run's folder. `config` and `state` are None and "damaged" where they cannot be read."""
 
-    run: str
     directory: pathlib.Path
     config: RunConfig | None
-    status: status.Status | None
-    problems: list[str]
+    state: str
 
     def __str__(self) -> str:
-        if self.config is None or self.status is None:
+        if self.config is None:
             return f"{self.directory} (damaged)"
         encoding, task = encoding_name(self.config.model, options=True), self.config.task.name
-        return f"{self.directory} ({encoding}, {task}, seed {self.config.seed}, {self.status.state})"
-
-    @property
-    def folder(self) -> pathlib.Path:
-        """Where its records and checkpoints are."""
-        return folder_of(self.directory)
-
-    def metrics(self) -> jsonl.Records:
-        """Return the training log. Raises ValueError where a newer version wrote it."""
-        return jsonl.read(self.folder / jsonl.METRICS)
-
-    def results(self) -> jsonl.Records:
-        """Return the evaluations, each measurement once. Raises ValueError where a newer version wrote them."""
-        found = jsonl.read(self.folder / jsonl.RESULTS)
-        unique = {jsonl.identity(record): record for record in reversed(found.tables)}
-        return found._replace(tables=list(unique.values())[::-1])
-
-    def manifest(self) -> dict[str, Any]:
-        """Return the manifest; {} where it is missing, damaged or cannot be read."""
-        try:
-            return runs.read_manifest(self.folder)
-        except (OSError, ValueError):
-            return {}
+        return f"{self.directory} ({encoding}, {task}, seed {self.config.seed}, {self.state})"
 
 
-class Found(NamedTuple):
-    """The runs, names of what does not belong to a sweep, and what is damaged."""
-
-    runs: list[Run]
-    foreign: list[str]
-    problems: list[str]
-
-
-def scan(root: pathlib.Path) -> Found:
-    """Return everything in a folder of runs, in the order of its plan; the folder itself may be a link, nothing in it.
-
-    Raises ValueError where the folder cannot be read.
-    """
-    root = files.real(root)
+def _run(directory: pathlib.Path) -> Run:
     try:
-        there = entries(root)
-    except OSError as error:
-        raise ValueError(f"{root} cannot be read: {error.strerror or error}") from None
-    try:
-        order, problems = {entry.run: number for number, entry in enumerate(store.load(root).runs)}, []
-    except (OSError, ValueError) as error:
-        order, problems = {}, [str(error)]
-    problems += [f"{root / name} {runs.LINK}" for name in there.links]
-    found = [read_run(root / name) for name in sorted(there.runs, key=lambda run: (order.get(run, len(order)), run))]
-    problems += [problem for run in found for problem in run.problems]
-    problems += [f"{root / run.run} is not in the plan" for run in found if order and run.run not in order]
-    return Found(found, sorted(there.links + there.foreign), problems)
-
-
-def read_run(directory: pathlib.Path) -> Run:
-    """Return one run, from its folder."""
-    found = runs.read(directory)
-    sentences, config = [str(one) for one in found.problems], None
-    if found.config:
-        try:
-            config = parse(found.config)
-        except ValueError as error:
-            sentences.append(f"{directory / runs.CONFIG}: {error}")
-    return Run(directory.name, directory, config, found.status, sentences)
+        return Run(directory, read_config(directory), status_of(directory).state)
+    except (OSError, ValueError):
+        return Run(directory, None, "damaged")
 
 
 def find_folder(address: str | os.PathLike[str]) -> pathlib.Path:
@@ -141,7 +81,7 @@ def find_run(address: str | os.PathLike[str]) -> pathlib.Path:
         return path if path.name not in ("", "..") else pathlib.Path(os.path.abspath(path))
     root, selector = _split(os.fspath(address))
     wanted = _matcher(selector)
-    found = [read_run(files.real(root) / name) for name in entries(files.real(root)).runs]
+    found = [_run(files.real(root) / name) for name in entries(files.real(root)).runs]
     meant = [run for run in found if wanted(run)]
     if len(meant) == 1:
         return meant[0].directory
@@ -189,7 +129,9 @@ def _matcher(selector: str) -> Callable[[Run], bool]:
         return lambda run: all(test(run) for test in tests)
     words = [word for word in selector.split("/") if word]
     by_hash = len(words) == 1 and PREFIX.fullmatch(words[0]) is not None
-    return lambda run: (by_hash and run.run.startswith(words[0])) or all(_is(run.config, word) for word in words)
+    return lambda run: (
+        (by_hash and run.directory.name.startswith(words[0])) or all(_is(run.config, word) for word in words)
+    )
 
 
 def _is(config: RunConfig | None, word: str) -> bool:
@@ -206,19 +148,12 @@ def _field(key: str, text: str) -> Callable[[Run], bool]:
     if key in ("encoding", "model.encoding"):
         return lambda run: run.config is not None and text in _encodings(run.config)
     dotted = "task.name" if key == "task" else key
-    value = read_value(text, kind_of(dotted))
-    return lambda run: run.config is not None and _same(_at(to_dict(run.config), dotted), value)
+    change = {dotted: read_value(text, kind_of(dotted))}
+    return lambda run: run.config is not None and _unchanged(run.config, change)
 
 
-def _at(table: Any, key: str) -> Any:
-    """The value at a dotted key, `...` where there is none."""
-    for name in key.split("."):
-        if not isinstance(table, dict) or name not in table:
-            return ...
-        table = table[name]
-    return table
-
-
-def _same(one: Any, other: Any) -> bool:
-    as_list = lambda value: list(value) if isinstance(value, tuple) else value
-    return as_list(one) == as_list(other) and isinstance(one, bool) == isinstance(other, bool)
+def _unchanged(config: RunConfig, change: Mapping[str, Any]) -> bool:
+    try:
+        return parse(override(to_dict(config), change)) == config
+    except ValueError:  # a value that does not fit to the rest
+        return False

@@ -70,7 +70,7 @@ def measure(
     """Appends the missing records of a model. Raises ValueError for a text of less than one window."""
     trained = lengths[-1]
     key = lambda record: tuple(record.get(name) for name in ("kind", "method", "length", "prompt"))
-    there = set(map(key, jsonl.read(path).tables))
+    there = set(map(key, jsonl.read(path).rows))
     tokens = np.asarray(subject.encode(text)[: 2 * trained + 1], np.int32)
     if len(tokens) <= 2 * trained:
         raise ValueError(f"the text must have more than {2 * trained} tokens, got {len(tokens)}")

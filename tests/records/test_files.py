@@ -89,7 +89,7 @@ def log(tmp_path):
 
 
 def steps(log: pathlib.Path) -> list[int]:
-    return [row["step"] for row in jsonl.read(log).tables]
+    return [row["step"] for row in jsonl.read(log).rows]
 
 
 def test_what_is_appended_is_read(log):
@@ -110,7 +110,7 @@ def test_a_torn_last_line_costs_itself_alone_and_the_next_append_begins_a_new_on
     log.write_bytes(whole + log.read_bytes()[len(whole) :][:kept])
     if kept > 0:
         assert steps(log) == [1]
-        assert jsonl.read(log).damaged == ["line 2 is not JSON (a torn last line)"]
+        assert str(jsonl.read(log).problems[0]) == f"{log}, line 2 is not JSON (a torn last line)"
     jsonl.append(log, {"step": 3})
     assert steps(log) == ([1, 3] if kept > 0 else [1, 2, 3])
 
@@ -132,15 +132,15 @@ def test_a_torn_last_line_costs_itself_alone_and_the_next_append_begins_a_new_on
 def test_damage_in_the_middle_costs_that_line_alone(log, line, reason):
     log.write_bytes(b'{"schema": 1, "step": 1}\n' + line + b'\n\n{"schema": 1, "step": 3}\n')
     assert steps(log) == [1, 3]
-    assert jsonl.read(log).damaged[0].startswith(f"line 2 {reason}")
+    assert str(jsonl.read(log).problems[0]).startswith(f"{log}, line 2 {reason}")
 
 
 @pytest.mark.parametrize(("lines", "told"), [(100, 100), (103, 101)])
 def test_of_many_damaged_lines_the_first_hundred_are_told(log, lines, told):
     log.write_text("nonsense\n" * lines)
-    damaged = jsonl.read(log).damaged
+    damaged = jsonl.read(log).problems
     assert len(damaged) == told
-    assert (damaged[-1] == "has 3 more such lines") == (told == 101)
+    assert (damaged[-1].reason == "has 3 more such lines") == (told == 101)
 
 
 def test_a_newer_line_is_refused(log):
@@ -152,8 +152,8 @@ def test_a_newer_line_is_refused(log):
 def test_what_is_no_log_has_no_records(root, monkeypatch):
     monkeypatch.setattr(jsonl, "LARGEST", 100)
     for name in ("link", "pipe", "deep", "large"):
-        assert jsonl.read(root / name).tables == []
-        assert len(jsonl.read(root / name).damaged) == 1
+        assert jsonl.read(root / name).rows == []
+        assert len(jsonl.read(root / name).problems) == 1
 
 
 def test_only_the_wanted_records_are_kept_and_a_disk_that_refuses_is_an_error_with_the_name(log, monkeypatch):
@@ -162,7 +162,7 @@ def test_only_the_wanted_records_are_kept_and_a_disk_that_refuses_is_an_error_wi
         file.write("nonsense")
     jsonl.keep(log, lambda row: row["step"] <= 2)
     assert steps(log) == [0, 1, 2]
-    assert jsonl.read(log).damaged == []
+    assert jsonl.read(log).problems == []
     jsonl.keep(log.with_name("missing"), lambda row: True)
 
     def full(path, data, **named):

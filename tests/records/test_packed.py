@@ -125,7 +125,7 @@ def test_a_changed_config_is_no_run(packed):
     table["config"]["seed"] = 99
     path.write_text("\n".join([first, one, json.dumps(table), *rest]) + "\n")
     found = stored.read(packed)
-    assert [(skipped.path, skipped.line) for skipped in found.skipped] == [("runs.jsonl", 3)]
+    assert [(str(skipped.path), skipped.line) for skipped in found.skipped] == [("runs.jsonl", 3)]
     assert table["run"] in found.skipped[0].reason
     assert len(found.runs) == 17
 
@@ -136,7 +136,7 @@ def test_a_changed_config_is_no_run(packed):
 def test_damaged_scores_are_reported(packed, content):
     (packed / "scores.csv.xz").write_bytes(content)
     found = stored.read(packed)
-    assert [skipped.path for skipped in found.skipped] == ["scores.csv.xz"]
+    assert [str(skipped.path) for skipped in found.skipped] == ["scores.csv.xz"]
     assert not any(run.results for run in found.runs)
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from attnjax.records.stored import Sweep, read
+from attnjax.records.stored import read
+from attnjax.records.typed import Sweep
 from tests.report.synthetic import EXAMPLES, Values, config, lines, run_id, write_run, write_spec
 
 

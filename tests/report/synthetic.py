@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attnjax.records.examples import DOCUMENT, Examples
-from attnjax.records.stored import Sweep
+from attnjax.records.typed import Sweep
 
 Values = Mapping[int, float]
 EXAMPLES = 40

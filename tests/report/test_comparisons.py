@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from attnjax.records.examples import Examples
-from attnjax.records.stored import Sweep
+from attnjax.records.typed import Sweep
 from attnjax.report import intervals
 from attnjax.report.comparisons import Difference
 from attnjax.report.notes import notes

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from attnjax.records.stored import Run
+from attnjax.records.typed import Run
 from attnjax.report.groups import Panel, panels
 from tests.report.synthetic import cell_id, config, run_id
 
 
 def run(fields: dict[str, Any], readable: bool = True) -> Run:
-    return Run(run_id(fields), cell_id(fields), fields if readable else {}, {}, "done", "", (), ())
+    return Run(run_id(fields), cell_id(fields), fields if readable else {}, {}, "done")
 
 
 def encoding(name: str, **options: Any) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import fake_training
 
-from attnjax.sweep import Store, scan
+from attnjax.records import jsonl
+from attnjax.sweep import Store
 from attnjax.sweep.plan import groups
+from tests.runs import runs_in
 
 HERE = pathlib.Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
@@ -25,7 +27,7 @@ def command(*words: object, trainer="train", **options) -> subprocess.Popen[str]
 
 def check_complete(store: Store, *, except_for=(), load=fake_training.load) -> None:
     """Every run ended once, with the state, the log and the results of an uninterrupted one."""
-    for found in scan(store.root).runs:
+    for found in runs_in(store.root):
         if found.run in except_for:
             continue
         config = found.config
@@ -33,12 +35,10 @@ def check_complete(store: Store, *, except_for=(), load=fake_training.load) -> N
         assert (found.status.state, found.status.step, step) == ("done", config.train.steps, config.train.steps)
         assert state == fake_training.expected(config)
         metrics, results = found.metrics(), found.results()
-        assert [one["step"] for one in metrics.tables] == list(range(1, config.train.steps + 1))
-        stored = (found.folder / "results.jsonl").read_text().splitlines()
-        assert [one["length"] for one in results.tables] == list(config.evaluate.lengths)
-        assert len(stored) == len(results.tables)
-        assert {one["value"] for one in results.tables} == {int(state[:4], 16) / 65536}
-        assert metrics.damaged == results.damaged == []
+        assert [one["step"] for one in metrics] == list(range(1, config.train.steps + 1))
+        assert [one["length"] for one in results] == list(config.evaluate.lengths)
+        assert {one["value"] for one in results} == {int(state[:4], 16) / 65536}
+        assert not any(jsonl.read(found.folder / name).problems for name in jsonl.FILES)
         assert not (found.folder / "traceback.txt").exists()
 
 
@@ -47,7 +47,7 @@ def check_populations(store: Store, size: int) -> int:
     one of `size`.
     """
     parts = [{entry.run for entry in part} for part in groups(store.runs, lambda entry: entry.group, size)]
-    together = {found.run: set(found.manifest()["population"]) for found in scan(store.root).runs}
+    together = {found.run: set(found.manifest()["population"]) for found in runs_in(store.root)}
     assert all(any({run} <= names <= part for part in parts) for run, names in together.items())
     return sum(len(names) == size for names in together.values())
 

@@ -101,9 +101,9 @@ def test_records_after_the_step_resumed_from_are_forgotten_with_torn_lines_and_t
     rows = [{"step": step, "length": 8, "metric": "loss", "value": 1.0, "split": "test"} for step in (2, 4)]
     told.results(attempt, *rows, rows[0])
     told.truncate_after(attempt, 2)
-    assert [one["step"] for one in jsonl.read(attempt / jsonl.METRICS).tables] == [1, 2]
-    assert jsonl.read(attempt / jsonl.METRICS).damaged == []
+    assert [one["step"] for one in jsonl.read(attempt / jsonl.METRICS).rows] == [1, 2]
+    assert jsonl.read(attempt / jsonl.METRICS).problems == []
     assert not (attempt / "examples.npz").exists()
     told.results(attempt, *rows)
-    assert [one["step"] for one in jsonl.read(attempt / jsonl.RESULTS).tables] == [2, 4], "none is there twice"
-    assert {one["run"] for one in jsonl.read(attempt / jsonl.RESULTS).tables} == {run.name}
+    assert [one["step"] for one in jsonl.read(attempt / jsonl.RESULTS).rows] == [2, 4], "none is there twice"
+    assert {one["run"] for one in jsonl.read(attempt / jsonl.RESULTS).rows} == {run.name}

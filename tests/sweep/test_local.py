@@ -12,11 +12,13 @@ import fake_training
 import pytest
 from checks import ENVIRONMENT, check_complete, command, until
 
+from attnjax.records import stored
 from attnjax.records.runs import folder_of
-from attnjax.sweep import ExecutionConfig, load, local, run_here, run_workers, scan, seeds, vary
+from attnjax.sweep import ExecutionConfig, load, local, run_here, run_workers, seeds, vary
 from attnjax.sweep.claim import FILE, holder, is_running
 from attnjax.sweep.devices import CUDA
 from attnjax.sweep.outcome import TOGETHER
+from tests.runs import runs_in
 from tests.train.killing import killer
 
 TRAINER = "fake_training:train"
@@ -59,11 +61,11 @@ def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(ma
     assert len(victims) == 3
     assert set(summary.states.values()) == {"done"}
     check_complete(store)
-    assert not scan(store.root).problems
+    assert not stored.read(store.root).skipped
     for entry in store.runs:
         assert sorted(os.listdir(store.directory(entry.run))) == ["config.json", "result"]
     assert started[:workers] == ["5", "7"]
-    told = [run.manifest() for run in scan(store.root).runs]
+    told = [run.manifest() for run in runs_in(store.root)]
     assert {one["threads"] for one in told} == {1}
     assert len({(one["process"], one["environment"][CUDA]) for one in told}) == len({one["process"] for one in told})
 
@@ -159,7 +161,7 @@ def test_a_second_signal_ends_a_hang_also_in_c_with_its_workers_and_loses_nothin
     root = tmp_path / "out"
     process = command("run", tmp_path / "small.json", "--out", root, *options, trainer="native")
     until(lambda: any(root.glob("*/attempt-*/begun")))
-    owner = holder(scan(root).runs[0].directory)
+    owner = holder(runs_in(root)[0].directory)
     process.send_signal(signal.SIGTERM)
     time.sleep(2 * TOGETHER)
     assert process.poll() is None, "the first asks, and nobody listens"

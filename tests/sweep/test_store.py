@@ -13,9 +13,10 @@ from fake_training import train
 from attnjax.config import canonical_json
 from attnjax.records import files
 from attnjax.records.status import Status
-from attnjax.sweep import load, prepare, run_here, scan, seeds
+from attnjax.sweep import load, prepare, run_here, seeds
 from attnjax.sweep.claim import claim
 from attnjax.sweep.plan import plan
+from tests.runs import runs_in
 
 
 def names(root):
@@ -46,7 +47,7 @@ def test_of_two_sweeps_prepared_at_the_same_time_one_is_refused(make, monkeypatc
     monkeypatch.setattr(files, "check_writable", meanwhile)
     with pytest.raises(ValueError, match="holds the sweep 'small' of 2 runs"):
         make(seeds(2), train={"batch": 9})
-    assert len(scan(make(seeds(2)).root).runs) == 2
+    assert len(runs_in(make(seeds(2)).root)) == 2
 
 
 def test_another_process_that_changes_the_plan_is_waited_for(make):

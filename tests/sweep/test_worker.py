@@ -12,10 +12,11 @@ import pytest
 from checks import check_complete, until
 
 from attnjax.records import status
-from attnjax.sweep import ExecutionConfig, Stop, Summary, product, retry, run_here, scan, seeds, vary
+from attnjax.sweep import ExecutionConfig, Stop, Summary, product, retry, run_here, seeds, vary
 from attnjax.sweep.attempt import begin, next_token, update_manifest
 from attnjax.sweep.claim import FILE, Owner, claim, holder, machine_id
 from attnjax.sweep.outcome import TOGETHER, exit_status
+from tests.runs import runs_in
 
 ALONE = ExecutionConfig(population=1)
 NOBODY = 2**30
@@ -33,7 +34,7 @@ def test_a_sweep_runs_in_this_process_equal_shapes_together_and_the_second_time_
     assert str(run_here(store, train, pairs)) == "6 runs: 6 done"
     check_complete(store)
     assert sorted(calls) == [[(1, 0), (1, 1)], [(1, 2)], [(2, 0), (2, 1)], [(2, 2)]]
-    assert sorted(len(run.manifest()["population"]) for run in scan(store.root).runs) == [1, 1, 2, 2, 2, 2]
+    assert sorted(len(run.manifest()["population"]) for run in runs_in(store.root)) == [1, 1, 2, 2, 2, 2]
     before = {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
     assert str(run_here(store, fake_training.never)) == "6 runs: 6 done"
     assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*")} == before
@@ -50,7 +51,7 @@ def test_a_run_that_raises_leaves_its_traceback_the_rest_goes_on_and_a_retry_goe
     assert retry(store) == [bad]
     assert store.status(bad) == ("pending", 4, "tried again")
     assert run_here(store, fake_training.train).of("failed") == [bad]
-    assert scan(store.root).runs[1].manifest()["resumed_from"] == 4
+    assert runs_in(store.root)[1].manifest()["resumed_from"] == 4
 
 
 def test_a_population_that_raises_is_tried_one_by_one_so_that_only_the_culprit_fails(make):
@@ -63,7 +64,7 @@ def test_a_population_that_raises_is_tried_one_by_one_so_that_only_the_culprit_f
     summary = run_here(store, train)
     assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
     check_complete(store, except_for=[store.runs[1].run])
-    assert scan(store.root).runs[0].manifest()["population"] == [store.runs[0].run]
+    assert runs_in(store.root)[0].manifest()["population"] == [store.runs[0].run]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_signal_stops_at_the_next_step_and_the_same_call_goes_on(make):
     assert (stopped.reason, 0 < stopped.step < 10) == ("SIGTERM", True)
     assert len(run_here(store, fake_training.train).of("done")) == 3
     check_complete(store)
-    assert scan(store.root).runs[1].manifest()["resumed_from"] == stopped.step
+    assert runs_in(store.root)[1].manifest()["resumed_from"] == stopped.step
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_manifests_have_what_a_result_depends_on_and_no_secrets(make, monkeypatc
     run_here(store, fake_training.watched(fake_training.train, lambda _, step: step == 4 and stop.set("x")), stop=stop)
     monkeypatch.setenv("NPROC", "2")
     run_here(store, fake_training.train)
-    manifest = scan(store.root).runs[0].manifest()
+    manifest = runs_in(store.root)[0].manifest()
     assert "hunter2" not in json.dumps(manifest)
     assert (manifest["parameter_count"], manifest["state"], manifest["resumed_from"]) == (7, "done", 4)
     assert manifest["changed_on_resume"] == ["threads"]

@@ -17,8 +17,9 @@ import time
 from collections.abc import Iterator
 
 from attnjax.records.runs import folder_of
-from attnjax.sweep import ExecutionConfig, Run, Store, plan, prepare, product, run_workers, scan, seeds, vary
+from attnjax.sweep import ExecutionConfig, Store, plan, prepare, product, run_workers, seeds, vary
 from attnjax.sweep.claim import holder
+from tests.runs import Found, runs_in
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = {
@@ -139,19 +140,19 @@ def killed_sweep(root: pathlib.Path, runs: int, kills: int) -> str:
         assert set(summary.states.values()) == {"done"}, summary
         for entry in store.runs:
             assert sorted(path.name for path in store.directory(entry.run).iterdir()) == ["config.json", "result"]
-        found[name] = {run.run: records(run) for run in scan(store.root).runs}
+        found[name] = {run.run: records(run) for run in runs_in(store.root)}
     assert len(victims) == kills, victims
     assert found["calm"] == found["killed"]
     steps = ", ".join(str(step) for _, step in victims)
     return f"{runs} runs, {kills} kills at steps {steps}: one result each, parameters and records bit-equal"
 
 
-def records(run: Run) -> tuple[str, str, list[dict]]:
+def records(run: Found) -> tuple[str, str, list[dict]]:
     """The digest of a run's parameters, its results and its log without times; each result must be there once."""
     results = (run.folder / "results.jsonl").read_text()
     lines = [json.loads(line) for line in results.splitlines()]
     assert len({(one["step"], one["length"], one["metric"], one["split"]) for one in lines}) == len(lines)
-    steps = [{name: value for name, value in record.items() if name != "seconds"} for record in run.metrics().tables]
+    steps = [{name: value for name, value in record.items() if name != "seconds"} for record in run.metrics()]
     assert [record["step"] for record in steps] == list(range(2, run.config.train.steps + 1, 2))
     return run.manifest()["parameters_sha256"], results, steps
 

@@ -11,9 +11,10 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.config import parse
-from attnjax.sweep import plan, prepare, run_here, scan, seeds
+from attnjax.sweep import plan, prepare, run_here, seeds
 from attnjax.train import checkpoint
 from tests.cases import slow_except
+from tests.runs import runs_in
 from tests.train.killing import CONFIG, ROOT
 
 SMALL = {**CONFIG, "train": {**CONFIG["train"], "steps": 8, "checkpoint_every": 4}}
@@ -81,7 +82,7 @@ def test_a_run_out_of_memory_says_so_and_the_next_one_trains(folder):
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 runs: 1 failed, 1 done" in done.stdout
-    large, small = scan(folder / "out").runs
+    large, small = runs_in(folder / "out")
     assert (large.status.state, small.status.state) == ("failed", "done")
     assert large.status.reason.startswith("oom: ")
-    assert small.results().tables
+    assert small.results()

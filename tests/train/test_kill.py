@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from attnjax.sweep import scan
+from tests.runs import runs_in
 from tests.train import killing
 
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def the_run(out):
     """The only run."""
-    (run,) = scan(out).runs
+    (run,) = runs_in(out)
     return run
 
 
@@ -33,7 +33,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path):
             assert f"stopped: {number.name}; the same command continues" in output
             folder = the_run(tmp_path / "killed").folder
             assert (folder / "checkpoints" / str(status.step)).is_dir()
-            assert [row["step"] for row in the_run(tmp_path / "killed").metrics().tables][-1] == status.step // 2 * 2
+            assert [row["step"] for row in the_run(tmp_path / "killed").metrics()][-1] == status.step // 2 * 2
     killing.finish(start("killed"))
     killed, whole = (the_run(tmp_path / out) for out in ("killed", "whole"))
     assert killing.records(killed) == killing.records(whole)

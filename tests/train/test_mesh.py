@@ -15,7 +15,6 @@ from attnjax.config import parse
 from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.positions import ENCODINGS, Compose, encoding
 from attnjax.positions.indices import zigzag
-from attnjax.sweep import scan
 from attnjax.train import batching, checkpoint
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import CHECKPOINTS, make_task, train
@@ -32,6 +31,7 @@ from attnjax.train.mesh import (
 )
 from attnjax.train.step import Trainer, members
 from tests.cases import FAST, slow_except
+from tests.runs import runs_in
 from tests.train.conftest import SETTINGS, Recorder, made
 
 P = jax.sharding.PartitionSpec
@@ -239,9 +239,9 @@ def test_the_command_line_takes_a_mesh_which_the_manifest_has_and_the_name_of_a_
     assert "--workers" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert main([*command, "sequence=2"]) == 0
-    (one,) = scan(tmp_path / "out").runs
+    (one,) = runs_in(tmp_path / "out")
     manifest = one.manifest()
     assert (one.status.state, manifest["mesh"], manifest["token_order"]) == ("done", "sequence=2", order)
     # The same command on one device finds that everything is done, under the same name.
     assert main(command[:-1]) == 0
-    assert [other.run for other in scan(tmp_path / "out").runs] == [one.run]
+    assert [other.run for other in runs_in(tmp_path / "out")] == [one.run]
