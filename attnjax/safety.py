@@ -62,7 +62,9 @@ def read(path: pathlib.Path, limit: int) -> bytes:
       b'{}'
     """
     with opened(path, limit) as file:
-        return file.read(limit)  # no more, should it grow
+        return file.read(
+            os.fstat(file.fileno()).st_size
+        )  # no more, should it grow; reading takes memory for what is asked
 
 
 def read_text(path: pathlib.Path, limit: int) -> str:

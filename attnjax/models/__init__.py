@@ -6,7 +6,7 @@
     texts  = complete_texts(loaded, load_tokenizer("models/gpt2"), ["The cat"], 20)
     save(loaded, "models/mine")                      a folder that Hugging Face transformers loads
 
-Every mistake in a folder is a `ModelError`, which is a ValueError.
+Every mistake in a folder is a ValueError, most a `ModelError`; a file that is not there is an OSError.
 """
 
 from attnjax.models.architectures import MODELS

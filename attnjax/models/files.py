@@ -5,6 +5,7 @@ followed; other links out of a folder are refused.
 """
 
 import json
+import os
 import pathlib
 from collections.abc import Iterable
 from typing import Any
@@ -19,35 +20,23 @@ class ModelError(ValueError):
     """A folder of weights, or what is asked of it, is wrong.
 
     Example:
-      >>> existing_folder("no such folder")
+      >>> inside(pathlib.Path("models"), "../weights")
       Traceback (most recent call last):
-          ...
-      attnjax.models.files.ModelError: no such folder must be a folder with config.json and safetensors files, but ...
+      attnjax.models.files.ModelError: a file in models must have a plain name of up to 200 characters, got '../weights'
     """
-
-
-def existing_folder(folder: str | pathlib.Path) -> pathlib.Path:
-    """Returns the folder with links resolved. Raises ModelError where it is no folder."""
-    path = pathlib.Path(folder)
-    if not path.is_dir():
-        what = "is a file; give the folder that it lies in" if path.exists() else "does not exist"
-        raise ModelError(f"{path} must be a folder with config.json and safetensors files, but it {what}")
-    return path.resolve()
 
 
 def inside(folder: pathlib.Path, name: str) -> pathlib.Path:
     """Returns the path of the regular file `name` of a folder, with links resolved.
 
     Raises:
-      ModelError: a file that is missing, a link to a file outside the folder, or a pipe or a device.
+      ModelError: a link to a file outside the folder, a pipe or a device.
+      OSError: no such file.
     """
     if not safety.NAME.fullmatch(name) or name in (".", ".."):
         raise ModelError(f"a file in {folder} must have a plain name of up to 200 characters, got {name!r:.100}")
     root = folder.resolve()
-    try:
-        path = (root / name).resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        raise ModelError(f"{folder / name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    path = pathlib.Path(os.path.realpath(root / name, strict=True))
     homes = (root, root.parent.parent / "blobs") if root.parent.name == "snapshots" else (root,)
     if path.parent not in homes:
         raise ModelError(f"{folder / name} is a link out of the folder, to {path}; copy the file itself to its place")
@@ -57,20 +46,12 @@ def inside(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def read_bytes(folder: pathlib.Path, name: str, limit: int = SIZE) -> bytes:
-    """Returns the content of a file of a folder. Raises ModelError where `inside` does, and above `limit` bytes."""
-    path = inside(folder, name)
-    try:
-        if (size := path.stat().st_size) > limit:
-            raise ModelError(f"{path} has {size:,} bytes, more than the {limit:,} that such a file may have")
-        return safety.read(path, size)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ModelError(str(error)) from None
+    """Returns the content of a file of a folder. Raises ValueError and OSError as `inside`, and above `limit` bytes."""
+    return safety.read(inside(folder, name), limit)
 
 
 def read_table(folder: pathlib.Path, name: str) -> dict[str, Any]:
-    """Returns the JSON table in a file of a folder. Raises ModelError, naming the file, for anything else."""
+    """Returns the JSON table in a file of a folder. Raises ValueError and OSError, naming the file, for anything else."""
     data = read_bytes(folder, name)
     try:
         table = json.loads(data.decode("utf-8"))

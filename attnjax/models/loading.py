@@ -20,7 +20,7 @@ from flax import nnx
 
 from attnjax.models.architectures import MODELS
 from attnjax.models.base import Architecture, Path, Spec, Weight, with_fields
-from attnjax.models.files import ModelError, existing_folder, read_table
+from attnjax.models.files import ModelError, read_table
 from attnjax.models.matching import Tensor, check_tied_weights, groups, match
 from attnjax.models.param_paths import abstract, dotted, parameters, with_parameters
 from attnjax.models.tensors import FLOATS, Entry, open_folder
@@ -84,6 +84,7 @@ def load(
     Raises:
       ModelError: a folder that is damaged or not supported; one error names every tensor that is missing, left over, or of
         a wrong shape or dtype.
+      OSError: a file that is not there, or cannot be read.
 
     Example:
       >>> import tempfile
@@ -96,7 +97,7 @@ def load(
       >>> loaded.model.embedding.table.dtype.name, loaded.new
       ('bfloat16', ())
     """
-    root = existing_folder(folder)
+    root = pathlib.Path(folder).resolve()
     json = read_table(root, CONFIG)
     architecture = _architecture(json)
     entries = open_folder(root)

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from attnjax.models.files import ModelError, existing_folder, read_bytes, read_table
+from attnjax.models.files import ModelError, read_bytes, read_table
 
 TOKENIZER = "tokenizer.json"
 CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
@@ -60,7 +60,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
       >>> load_tokenizer("models/gpt2").encode("The cat sat")  # doctest: +SKIP
       [464, 3797, 3332]
     """
-    root = existing_folder(folder)
+    root = pathlib.Path(folder).resolve()
     path = root / TOKENIZER
     if not path.exists():
         raise ModelError(
