@@ -66,7 +66,7 @@ ENCODINGS = {
     "sinusoidal": {"order": "concatenated"},
 }
 SYMBOLS = {"rsc": 6052, "rsc2x": 6052, "rdc": 78}
-"""Tokens of the published data where they are not 100: `attnjax.tasks.copying.published_symbols`."""
+"""Tokens of the published data where they are not 100: each, or each ordered pair, occurs once at each of the 19 lengths."""
 COPIES = ("rsc", "rsc2x", "rdc", "cmc", "cmc2x")
 REVERSALS = ("mc", "mc2x", "mcrv")
 RATE = {"smoke": 1e-3, "cpu": 3e-3, "wide": 1e-3, "whole": 3e-3, "short": 3e-4, "paper": 3e-5}

@@ -13,19 +13,6 @@ from attnjax.report.tables import Summary, Task
 
 WAITING = ("pending", "running", "preempted", "absent")
 """States of runs that may still end."""
-CHANGES = (
-    "backend",
-    "code_sha256",
-    "device_kind",
-    "mesh",
-    "population",
-    "process_count",
-    "processor",
-    "threads",
-    "version_jax",
-    "version_jaxlib",
-)
-"""What a manifest may say that differs since a run was resumed."""
 MOST = 20
 """Names that a note lists."""
 
@@ -44,17 +31,13 @@ def notes(summary: Summary) -> list[str]:
 
 def incompleteness(sweep: Sweep) -> Iterator[str]:
     """Yield why the report may lack runs."""
-    left = [run for run in sweep.runs if outcome(run) == "unfinished"]
-    waiting = Counter(run.state for run in left if run.state in WAITING)
-    if left:
+    waiting = Counter(
+        run.state if run.state in WAITING else "damaged" for run in sweep.runs if outcome(run) == "unfinished"
+    )
+    if waiting:
+        states = ", ".join(f"{count} {state}" for state, count in sorted(waiting.items()))
         done = sum(outcome(run) == "done" for run in sweep.runs)
-        said = f"Not complete: {done} of {len(sweep.runs)} runs are done"
-        if waiting:
-            states = ", ".join(f"{count} {state}" for state, count in sorted(waiting.items()))
-            said += f"; {waiting.total()} still in training or not started ({states})"
-        if lost := len(left) - waiting.total():
-            said += f"; the records of {lost} more are damaged or missing (see Skipped records)"
-        yield f"{said}. The numbers are without them."
+        yield f"Not complete: {done} of {len(sweep.runs)} runs are done ({states}). The numbers are without the others."
     if unknown := [run for run in sweep.runs if run.state == "unknown" and outcome(run) == "done"]:
         yield f"Without a readable status, and counted as done by their results: {ids(unknown)}."
     if not isinstance(sweep.spec.get("runs"), list):
@@ -97,7 +80,7 @@ def _resumed(sweep: Sweep) -> Iterator[str]:
     told = [(run, names) for run in sweep.runs if isinstance(names := run.manifest.get("changed_on_resume"), list)]
     if mixed := [run for run, names in told if "data_sha256" in names]:
         yield f"Resumed on another text than they began with: {ids(mixed)}. Their numbers are of neither."
-    changed = [[name for name in CHANGES if name in names] for _, names in told]
+    changed = [[name for name in names if isinstance(name, str)] for _, names in told]
     if reasons := Counter(name for several in changed for name in several):
         counts = ", ".join(f"{name}: {count}" for name, count in sorted(reasons.items()))
         yield (

@@ -195,12 +195,12 @@ def test_variants_on_other_windows_have_no_baseline_in_common(make, tmp_path: Pa
 
 
 def test_runs_that_were_resumed_under_other_conditions_are_told(make_of, tmp_path: Path):
-    """A manifest is a file that anybody may have written: what it names besides is passed over."""
+    """A manifest is a file that anybody may have written: what is no text is passed over."""
     changes = [["population"], ["population", "threads"], [], "population", ["<b>", 3, ["threads"]], None]
     make_of(*[("rope", "done", {20: 1.0, 80: 0.5})] * len(changes))
     seeds = lambda run: {"changed_on_resume": changes[run.config["seed"]]}
     (note,) = [note for note in notes(set_manifest(tmp_path, seeds)) if note.startswith("Resumed")]
-    assert note.startswith("Resumed under other conditions: 2 of 6 runs (population: 2, threads: 1).")
+    assert note.startswith("Resumed under other conditions: 3 of 6 runs (<b>: 1, population: 2, threads: 1).")
 
 
 def test_an_early_end_is_an_end_and_its_learning_curve_goes_on(make_of, tmp_path: Path):

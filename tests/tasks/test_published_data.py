@@ -5,7 +5,6 @@ import numpy as np
 from scipy import stats
 
 from attnjax.tasks import task
-from attnjax.tasks.copying import published_symbols
 from tests.tasks import cases, oracle
 
 
@@ -54,17 +53,3 @@ def test_addition_has_the_published_pairs_of_digits():
     assert set(found) == pairs
     assert stats.chisquare([found.count(pair) for pair in pairs]).pvalue > 1e-4
     assert ours.minimum_length == 4
-
-
-def test_tokens_of_the_published_copies():
-    """The numbers of validation examples in their results/sanity_check.jsonl, half of what training leaves: 7,494 and 7,057.
-
-    They have 19 lengths, `pred/valid_acc_2` to `pred/valid_acc_20`, and 100,000 training examples (`num_train_samples`).
-    """
-    assert published_symbols("rsc") == published_symbols("rsc2x") == 6052
-    assert (19 * published_symbols("rsc") - 100_000) // 2 == 7494
-    pairs = published_symbols("rdc")
-    assert pairs == 78
-    assert (19 * pairs * (pairs - 1) - 100_000) / 2 == 7057
-    assert {published_symbols(one) for one in ("cmc", "cmc2x", "mc", "mc2x", "mcrv")} == {100}
-    assert published_symbols("rsc", num_train=19_000) == 1150
