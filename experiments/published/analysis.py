@@ -12,7 +12,7 @@ import pandas as pd
 from attnjax.records import stored
 from attnjax.records.table import table
 from attnjax.report.style import order, style
-from experiments.study import HERE, Frame, curves, label, load, markdown, median
+from experiments.study import HERE, Frame, curves, label, load, markdown, median, ngrams, untrained_rows
 
 FOLDER = HERE / "published"
 SWEEPS = ("kazemnejad", "press", "huang", "huang_copy")
@@ -92,18 +92,19 @@ def pairs() -> Frame:
     return found.assign(ours=[values.median() for values in found["values"]])
 
 
-def orders(pairs: Frame) -> Frame:
-    """Returns how many pairs of encodings that fit stand in the published order, by paper and task."""
-    rows = []
-    for (paper, task), cells in pairs[pairs.fits].groupby(["paper", "task"], sort=False):
+def orders(pairs: Frame) -> str:
+    """Returns how many pairs of encodings that fit stand in the published order, by task."""
+    told = []
+    for task, cells in pairs[pairs.fits].groupby("task", sort=False):
         signs = []
-        for _, group in cells.groupby(["options", "metric", "low"]):
+        for _, group in cells.groupby(["paper", "options", "metric", "low"]):
             theirs, ours = (group[name].round(12).to_numpy() for name in ("value", "ours"))
             i, j = np.triu_indices(len(group), 1)
             signs += list(np.sign(theirs[i] - theirs[j]) * np.sign(ours[i] - ours[j]))
         if signs:
-            rows.append((paper, task, len(signs), signs.count(1), signs.count(-1), signs.count(0)))
-    return pd.DataFrame(rows, columns=["paper", "task", "pairs", "same order", "other order", "tied"])
+            tied = f" ({signs.count(0)} tied)" if 0 in signs else ""
+            told.append(f"{signs.count(1)} of {len(signs)} on {task.replace('_', ' ')}{tied}")
+    return ", ".join(told)
 
 
 def copying(pairs: Frame) -> dict[str, str]:
@@ -146,17 +147,24 @@ def text(pairs: Frame) -> Frame:
     return found.pivot(index=["windows", "tokens"], columns="encoding", values="told").reset_index()
 
 
+def flat() -> str:
+    """Returns the median losses of ALiBi and RoPE on text at the trained length, and that of 5-grams."""
+    losses = curves(runs("press"), "encoding", metric="loss_sliding")[64].groupby("encoding").median()
+    return f"ALiBi has {losses['alibi']:.3f}, RoPE {losses['rope']:.3f} and a 5-gram {ngrams('published/press')['5-gram']:.3f}"
+
+
 def tables() -> dict[str, str]:
     """Returns the tables of the page."""
     found = pairs()
-    counted = orders(found)
     return {
         "count": str(len(found)),
-        "other": f"{counted['other order'].iloc[0]} of {counted['pairs'].iloc[0]}",
-        "orders": markdown(counted),
+        "orders": orders(found),
         **copying(found),
         "formal": markdown(formal(found)),
         "text": markdown(text(found)),
+        "alibi": flat(),
+        "rows_copy": str(untrained_rows(2 * 20 + 1)),
+        "rows_text": str(untrained_rows(64)),
     }
 
 
