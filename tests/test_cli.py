@@ -127,7 +127,7 @@ def test_lists(capsys):
         ("run small --cluster time=1", ["--cluster", "--executor"]),
         ("run small train.learning_rate=-1", ["train.learning_rate", "above 0, got -1"]),
         ("run small --over seed", ["KEY=VALUE"]),
-        ("run small --seeds 3 seed=5", ["seed is set twice", "seed=5", "--seeds 3"]),
+        ("run small --seeds 3 seed=5", ["seed is set twice"]),
         ("run small --coordinator h:80 --workers 2", ["--coordinator", "--workers"]),
         ("run small --mesh data=2 --workers 2", ["--mesh", "--workers"]),
         ("run small --report --executor slurm", ["--report", "slurm"]),
@@ -214,7 +214,7 @@ def test_a_dry_run_counts_what_is_done_refuses_what_the_run_refuses_and_changes_
     capsys.readouterr()
     assert main([*command, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "2 runs: 1 done, 1 pending, in out"
-    for wrong in (["train.steps=3"], ["--trainer", "nothing", "--out", "fresh"], ["--out", "configs/small.py"]):
+    for wrong in (["train.steps=3"], ["--trainer", "nothing", "--out", "fresh"]):
         assert main([*command, *wrong, "--dry-run"]) == main([*command, *wrong]) == 2
         first, second = capsys.readouterr().err.splitlines()
         assert first == second

@@ -17,8 +17,6 @@ OF_PLOT = ("matplotlib", "pandas", "jinja2")
 
 def sentence(error: Exception) -> str | None:
     """The line to print about an error; None for a bug, whose traceback should be printed."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return _of_the_system(error)
     if isinstance(error, ValueError | OSError):
         return str(error) or type(error).__name__
     if isinstance(error, MemoryError):
@@ -37,14 +35,6 @@ def provided(module: str, function: str) -> Any:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{module}.{function} cannot be imported: {error}") from error
-
-
-def _of_the_system(error: OSError) -> str:
-    """`runs/x/status.json: Permission denied`, and both names of a move."""
-    names = [
-        os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes | os.PathLike)
-    ]
-    return f"{' -> '.join(names)}: {error.strerror}" if names else str(error.strerror)
 
 
 def _of_the_platform() -> str | None:

@@ -10,6 +10,7 @@ from attnjax.cli import argument_types as types, compiling, evaluating, listing,
 from attnjax.config.names import EXTENSION_NAMES, nearest
 from attnjax.registry import SUITES
 from attnjax.sweep.live import FORMATS
+from attnjax.sweep.worker import TRAINER
 
 CODES = """
 exit status:
@@ -214,7 +215,7 @@ def _add_imports(command: argparse.ArgumentParser) -> None:
 def _add_training(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--population", type=types.count, metavar="N", help="largest number of runs that train together")
-    add("--trainer", default=training.TRAINER, metavar="MODULE:FUNCTION", help="a training function of your own")
+    add("--trainer", default=TRAINER, metavar="MODULE:FUNCTION", help="a training function of your own")
     text = "devices to train on, such as population=4,data=2,sequence=1: members, examples, tokens"
     add("--mesh", type=types.mesh, default=types.mesh(""), metavar="AXIS=N,...", help=text)
     text = "wait for runs that other processes train, and take over those whose process dies"
@@ -223,7 +224,7 @@ def _add_training(command: argparse.ArgumentParser) -> None:
     add("--patience", type=types.seconds, default=60.0, metavar="S", help=text)
     text = "deaths of its process in a row, without a checkpoint between them, after which a run has failed; default: 5"
     add("--attempts", type=types.count, default=5, metavar="N", help=text)
-    text = "write live curves as well, to live in its folder, for TensorBoard or Weights & Biases"
+    text = "write live curves for TensorBoard as well, to live in its folder"
     add("--log", choices=FORMATS, default="", help=text)
     text = "train each model in several processes, one on each host: where process 0 listens"
     add("--coordinator", type=types.coordinator, metavar="HOST:PORT", help=text)

@@ -84,19 +84,12 @@ def swept(plan: Plan) -> dict[str, str]:
 
 def _settings(overrides: Sequence[str], over: Sequence[str], count: int | None) -> tuple[Changes, list[Changes]]:
     """What holds in every run, and the tables whose product is asked for. Raises ValueError for a field set twice."""
-    held = [(text, *parse_override(text)) for text in overrides]
-    varied = [(f"--over {text}", *parse_choices(text)) for text in over]
-    factors: list[Sweep] = [vary(key, values) for _, key, values in varied]
-    said = [(text, key) for text, key, _ in (*held, *varied)]
-    if count is not None:
-        factors.append(seeds(count))
-        said += [(f"--seeds {count}", key) for key in ("seed", "data_seed")]
-    first: dict[str, str] = {}
-    for text, key in said:
-        if key in first:
-            raise ValueError(f"{key} is set twice on the command line: by {first[key][:100]} and by {text[:100]}")
-        first[key] = text
-    return {key: value for _, key, value in held}, product(*factors)
+    held, varied = [parse_override(text) for text in overrides], [parse_choices(text) for text in over]
+    seeded: list[Sweep] = [] if count is None else [seeds(count)]
+    said = [key for key, _ in (*held, *varied)] + [key for changes in seeded for key in next(iter(changes))]
+    if twice := [key for key in said if said.count(key) > 1]:
+        raise ValueError(f"{twice[0]} is set twice on the command line")
+    return dict(held), product(*(vary(key, values) for key, values in varied), *seeded)
 
 
 def _renamed(config: Any, name: str) -> Any:

@@ -2,13 +2,11 @@
 
 import argparse
 import contextlib
-import dataclasses
 import pathlib
 import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
 
 from attnjax.cli.compilation_cache import keep_programs
 from attnjax.cli.errors import provided
@@ -38,9 +36,8 @@ from attnjax.sweep import (
 )
 from attnjax.sweep.outcome import DONE, FAILED, exit_status, is_open, states, summarise
 from attnjax.sweep.plan import words
-from attnjax.sweep.worker import check, import_train, on_cpu, worker_command, worker_options
+from attnjax.sweep.worker import check, import_train, on_cpu, worker_words
 
-TRAINER = "attnjax.train:train"
 MOST = 10
 """Largest number of lines about runs that other processes work on."""
 
@@ -84,7 +81,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
     if arguments.executor == "ray":
         ray.library()
     if arguments.log:
-        live.library(arguments.log)
+        live.library()
 
 
 def _run(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: Joint) -> int:
@@ -116,7 +113,8 @@ def _stage(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint:
     if arguments.dry_run:
         _foresee(plan, store)
     elif arguments.plan:
-        print(f"{len(plan.runs)} runs planned in {root}: {_worker(arguments.trainer, store, execution)}")
+        command = shlex.join(["attnjax", *worker_words(store.root, arguments.trainer, execution)])
+        print(f"{len(plan.runs)} runs planned in {root}: {command}")
     elif arguments.executor == "slurm":
         _submit(arguments, store, execution)
     else:
@@ -159,20 +157,14 @@ def _foresee(plan: Plan, store: Store) -> None:
     print(f"{len(plan.runs)} runs: {counts['done']} done{told and f', {told}'}, in {store.root}")
 
 
-def _worker(trainer: str, store: Store, execution: ExecutionConfig) -> str:
-    """The command of a worker, with the options that are not as where they are left out."""
-    usual = worker_options(TRAINER, ExecutionConfig())
-    options = chain(*(one for one in worker_options(trainer, execution) if one not in usual))
-    return shlex.join(["attnjax", "work", str(store.root), *options])
-
-
 def _submit(arguments: argparse.Namespace, store: Store, execution: ExecutionConfig) -> None:
     """Hands the workers of a sweep to SLURM."""
     _retry(arguments, store)
     if not is_open(store):
         print(f"{len(store.runs)} runs in {store.root}: there is nothing to train")
         return
-    command, count = worker_command(store.root, arguments.trainer, execution), arguments.workers or 1
+    worker = worker_words(store.root, arguments.trainer, execution)
+    command, count = [sys.executable, "-m", "attnjax", *worker], arguments.workers or 1
     submitted = slurm.submit(store, command, count, dict(arguments.cluster))
     print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to slurm: {submitted}")
     print(
@@ -221,22 +213,17 @@ def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> Executi
 
 
 def _check_worker(arguments: argparse.Namespace, store: Store) -> None:
-    """Raises ValueError where open runs would fail with these options: for a class that is not imported, or the mesh.
-
-    Of each population one run is asked about, and whether any is open only where that matters.
-    """
-    asked = []
+    """Raises ValueError where open runs would fail with these options: for a class that is not imported, or the mesh."""
+    configs = []
     for group in groups(store.runs, key=lambda entry: entry.group):
         with contextlib.suppress(ValueError, OSError):  # a damaged run is told of at the end
-            config = store.config(group[0].run)
-            lacking = [path for path in class_paths([config]) if path.partition(":")[0] not in sys.modules]
-            if (lacking or arguments.mesh.devices > 1) and is_open(dataclasses.replace(store, runs=tuple(group))):
-                asked.append((config, lacking))
-    if lacking := list(dict.fromkeys(path for _, paths in asked for path in paths)):
+            if is_open(store.only([entry.run for entry in group])):
+                configs.append(store.config(group[0].run))
+    if lacking := [path for path in class_paths(configs) if path.partition(":")[0] not in sys.modules]:
         told = " ".join(f"--import {path}" for path in lacking)
         raise ValueError(f"runs in {store.root} name {lacking[0]}, whose module is not imported: give {told}")
-    if asked:
-        check(arguments.trainer, [config for config, _ in asked], arguments.mesh)
+    if arguments.mesh.devices > 1:
+        check(arguments.trainer, configs, arguments.mesh)
 
 
 def _tell(store: Store, summary: Summary, stop: Stop) -> None:

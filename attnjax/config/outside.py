@@ -6,9 +6,7 @@ of records only use modules that are already imported (`lookup`), so that a fold
 runs with an encoding of your own, import its module first.
 """
 
-import hashlib
 import importlib
-import pathlib
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -74,13 +72,3 @@ def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
         given = f" ({', '.join(options)})" if options else ""
         hint = "; options stay where a name is exchanged, and `options={}` beside it drops them" if options else ""
         raise ValueError(f"{path} cannot be made with its options{given}: {error}{hint}") from error
-
-
-def sources(config: RunConfig) -> dict[str, str]:
-    """Returns the sha256 of the file of each class of another project that a config names and that is imported."""
-    found = {}
-    for path in class_paths([config]):
-        file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
-        if file and pathlib.Path(file).is_file():
-            found[path] = hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
-    return found

@@ -3,7 +3,6 @@
 A file that cannot be read or written is an `OSError` with its name; a file with wrong content is a `ValueError`.
 """
 
-import errno
 import json
 import os
 import pathlib
@@ -95,11 +94,3 @@ def check_writable(folder: pathlib.Path) -> None:
         probe.unlink()
     except OSError as error:
         raise ValueError(f"results cannot be written to {folder}: {error.strerror or error}") from None
-
-
-def check_could_write(folder: pathlib.Path) -> None:
-    """Raise ValueError where a folder could not be made or written to, without trying it."""
-    nearest = next((path for path in (folder, *folder.absolute().parents) if path.exists()), pathlib.Path("/"))
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        number = errno.EACCES if nearest.is_dir() else errno.EEXIST if nearest == folder else errno.ENOTDIR
-        raise ValueError(f"results cannot be written to {folder}: {os.strerror(number)}")

@@ -40,7 +40,6 @@ STEP = re.compile(r"0|[1-9][0-9]{0,17}")
 OWN = re.compile(rf"\..*|{re.escape(status.FILE)}|traceback\.txt")
 """What a new attempt does not take over from the one before it; nor saves that were not finished."""
 UNFINISHED = re.compile(r"partial-.*|.*\.tmp")
-NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
 QUIET = 2.0
 """Seconds between two writings of a running status."""
 
@@ -75,9 +74,7 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
         new.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(path, new)
-        except OSError as error:
-            if error.errno not in NO_HARD_LINKS:
-                raise
+        except OSError:  # a file system without hard links
             shutil.copyfile(path, new)
 
 

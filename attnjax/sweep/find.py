@@ -96,10 +96,7 @@ def _short(address: str | os.PathLike[str]) -> str:
 
 
 def _known() -> str:
-    found = sweeps()
-    return (
-        f"{RUNS} has {', '.join(found[:LISTED])}{', ...' * (len(found) > LISTED)}" if found else f"{RUNS} has no sweep"
-    )
+    return f"{RUNS} has {', '.join(sweeps()[:LISTED]) or 'no sweep'}"
 
 
 def _listed(there: list[Run]) -> str:

@@ -19,7 +19,6 @@ from typing import Any
 import attnjax
 from attnjax.config import RunConfig, cell_id, run_id
 from attnjax.config.mesh import MeshShape
-from attnjax.config.outside import sources
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy", "ml-collections")
 ENVIRONMENT = (
@@ -62,8 +61,7 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def of_run(config: RunConfig, *, attempt: str, population: list[str], mesh: MeshShape) -> dict[str, Any]:
-    """The fields of one run and its start; `outside_sha256` if it names classes of other projects."""
-    outside = sources(config)
+    """The fields of one run and its start."""
     return {
         "run": run_id(config),
         "cell": cell_id(config),
@@ -73,7 +71,6 @@ def of_run(config: RunConfig, *, attempt: str, population: list[str], mesh: Mesh
         "population_size": len(population),
         "mesh": str(mesh),
         "start_time": now(),
-        **({"outside_sha256": outside} if outside else {}),
     }
 
 

@@ -96,7 +96,8 @@ def prepare(
     root = files.real(root)
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
     _spec(store)  # refuses what would be too large
-    (files.check_could_write if dry else files.check_writable)(root)
+    if not dry:
+        files.check_writable(root)
     there = _there(store)
     new = _new(there, store, planned, extend=extend)
     if dry:

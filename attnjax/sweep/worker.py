@@ -9,7 +9,6 @@ import dataclasses
 import importlib
 import os
 import pathlib
-import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,8 @@ from attnjax.sweep.outcome import Stop, Summary, is_open, on_signals, states, su
 from attnjax.sweep.plan import groups, population_key
 from attnjax.sweep.store import LOGS, Entry, Store
 
+TRAINER = "attnjax.train:train"
+"""The training function, unless another is given."""
 POLL, LONG_POLL = 0.5, 1.0
 """Seconds until a second look at runs that others have just claimed, and between looks at runs that are waited for."""
 
@@ -323,18 +324,10 @@ def on_cpu(devices: int) -> Iterator[None]:
         os.environ.update(before)
 
 
-def worker_options(trainer: str, execution: ExecutionConfig) -> list[tuple[str, ...]]:
-    """Return the options of `attnjax work`, each with its value, to execute runs as `execution` says."""
-    options: list[tuple[str, ...]] = [("--trainer", trainer), ("--patience", f"{execution.patience:g}")]
-    options += [("--attempts", str(execution.attempts))]
-    options += [("--population", str(execution.population))] if execution.population else []
-    options += [("--mesh", execution.mesh)] if execution.mesh else []
-    options += [("--log", execution.log)] if execution.log else []
-    options += [("--wait",)] * execution.wait
-    return options + [("--import", one) for one in execution.imports]
-
-
-def worker_command(root: pathlib.Path, trainer: str, execution: ExecutionConfig) -> list[str]:
-    """Return the command line of a worker."""
-    options = (word for option in worker_options(trainer, execution) for word in option)
-    return [sys.executable, "-m", "attnjax", "work", str(root), *options]
+def worker_words(root: pathlib.Path, trainer: str, execution: ExecutionConfig) -> list[str]:
+    """Return the words after `attnjax` that start a worker, with the options that are not as they are by default."""
+    words = ["work", str(root), *(["--trainer", trainer] if trainer != TRAINER else [])]
+    for name in ("population", "patience", "attempts", "mesh", "log"):
+        if (value := getattr(execution, name)) != getattr(DEFAULT, name):
+            words += [f"--{name}", str(value)]
+    return words + ["--wait"] * execution.wait + [word for one in execution.imports for word in ("--import", one)]

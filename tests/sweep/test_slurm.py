@@ -12,7 +12,7 @@ from checks import until
 
 from attnjax.cli import main
 from attnjax.sweep import ExecutionConfig, seeds, slurm
-from attnjax.sweep.worker import worker_command
+from attnjax.sweep.worker import TRAINER, worker_words
 
 
 @pytest.fixture
@@ -44,10 +44,11 @@ def test_a_worker_gets_the_options_of_the_sweep(tmp_path):
     execution = ExecutionConfig(
         population=4, patience=30.0, attempts=2, wait=True, imports=("mine:Task",), mesh="data=2"
     )
-    assert worker_command(tmp_path, "a:train", execution)[1:] == [
-        *("-m", "attnjax", "work", str(tmp_path), "--trainer", "a:train", "--patience", "30", "--attempts", "2"),
-        *("--population", "4", "--mesh", "data=2", "--wait", "--import", "mine:Task"),
+    assert worker_words(tmp_path, "a:train", execution) == [
+        *("work", str(tmp_path), "--trainer", "a:train", "--population", "4", "--patience", "30.0", "--attempts", "2"),
+        *("--mesh", "data=2", "--wait", "--import", "mine:Task"),
     ]
+    assert worker_words(tmp_path, TRAINER, ExecutionConfig()) == ["work", str(tmp_path)]
 
 
 def test_the_script_has_the_options_of_sbatch(make, programs):

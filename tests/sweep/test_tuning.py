@@ -165,7 +165,7 @@ def test_a_score_that_is_missing_is_an_error(tmp_path):
         ([{"evaluate.examples": 2}, {"evaluate.examples": 4}], [5], "evaluate.examples"),
         ([{"train.steps": 2}, {"train.steps": -1}], [5], "candidate 1 .*steps"),
         (RATES, [1, 1], r"got \[1, 1\]"),
-        (RATES, [-1], r"got \[-1\]"),
+        (RATES, [-1], "seed must .* got -1"),
         (RATES, [], r"got \[\]"),
         (RATES, [0], "seed 0 is both"),
     ],
