@@ -79,7 +79,13 @@ def tables() -> dict[str, str]:
     )
     by_onset = known.droplevel(2, axis=1)
     families: Frame = sum(by_onset[2, r] - by_onset[3, r] for r in (1.4, 2.0, 2.8)) / 3
-    return {"contrasts": markdown(contrasts), "cells": markdown(cells), "families": mean(families.dropna())}
+    ends = [" and ".join(f"{by_onset[pair, r].mean():.2f}" for pair in (3, 2)) for r in (1.4, 2.8)]
+    return {
+        "contrasts": markdown(contrasts),
+        "cells": markdown(cells),
+        "families": mean(families.dropna()),
+        "ends": f"{ends[0]} at an onset of 1.4, {ends[1]} at 2.8",
+    }
 
 
 def figure() -> Any:

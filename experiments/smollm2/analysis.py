@@ -48,7 +48,11 @@ def tables() -> dict[str, str]:
     found["length"] = [f"{length:,}" for length in found["length"]]
     least = next(k for k in range(16) if stats.binom.sf(k - 1, 15, 0.2) <= 0.05)
     agreed = f"{agreement['nats']:.0e} nats in {agreement['tokens']} tokens (transformers {agreement['transformers']})"
+    right = groups["identified"].sum()
+    told = [right[2 * TRAINED, name] for name in ("dual_chunk", "self_extend", "leaky_rerope")]
+    trained = right[TRAINED, "none"]
     return {
+        "told": f"{told[0]}, {told[1]} and {told[2]} of 15 cases ({trained} as trained, 3 by guessing)",
         "losses": markdown(by_method),
         "needles": markdown(found, "{:.2f}".format),
         "agreement": agreed,
