@@ -24,13 +24,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.config import RunConfig
 from attnjax.evaluation.counts import SEPARATORS, HeadScores, count_heads, scores, stands_out
 from attnjax.evaluation.loaded_model import LoadedModel, load
 from attnjax.tasks import Text, specials
+from attnjax.tasks.base import Task
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import documents_of, sequences
 from attnjax.train.streams import stream
-from attnjax.typing import Array, Bool, Float, Int
+from attnjax.typing import Array, ArrayLike, Bool, Float, Int
 
 EXAMPLES = 64
 """How many held-out examples a run is shown."""
@@ -134,15 +136,24 @@ def held_out(subject: LoadedModel) -> tuple[Int[np.ndarray, "W T"], Int[np.ndarr
     run, task = subject.run, subject.task
     if run is None or task is None:
         raise ValueError(f"{subject.name} was not trained here, so that tokens have to be given: integers [W, T]")
-    length = run.task.length_max
-    lengths = jnp.full((EXAMPLES,), length, jnp.int32)
-    test = task.for_split("test")
-    draw = lambda *arrays: sequences(run, test.given(*arrays), stream(0, "test"), lengths, length)
-    made = draw(*test.arrays)
-    assert isinstance(made, Sequences)  # no subject has an encoder and a decoder
+    length, documents = run.task.length_max, task.for_split("test").documents
+    made = held_out_examples(run, task, length, EXAMPLES)
     full = int(np.asarray(made.valid).sum(-1).min())
-    document = np.arange(EXAMPLES) if test.documents is None else documents_of(draw(test.documents))
+    document = np.arange(EXAMPLES)
+    if documents is not None:
+        document = documents_of(held_out_examples(run, task, length, EXAMPLES, (documents,)))
     return np.asarray(made.tokens[:, :full], np.int32), document
+
+
+def held_out_examples(
+    run: RunConfig, task: Task, length: int, count: int, arrays: tuple[ArrayLike, ...] | None = None
+) -> Sequences:
+    """Returns held-out examples of a length, the same for every run of a task; cut from `arrays` in place of the task's own."""
+    test, lengths = task.for_split("test"), jnp.full((count,), length, jnp.int32)
+    test = test.given(*(test.arrays if arrays is None else arrays))
+    made = sequences(run, test, stream(0, "test"), lengths, length)
+    assert isinstance(made, Sequences)  # no subject has an encoder and a decoder
+    return made
 
 
 def _separators(subject: LoadedModel) -> tuple[int, ...]:

@@ -48,17 +48,22 @@ class LoadedModel:
         self.config, self.layers, self.heads = model.config, model.config.layers, model.config.heads
         self.graph, self.params = nnx.split(model, graph=False)
 
-    def weights(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
+    def weights(
+        self,
+        tokens: Int[Array, "B T"],
+        gate: Float[Array, "L *B N"] | None = None,
+        pos: Int[Array, "*L B T"] | None = None,
+    ) -> Array:
         """Returns attention weights [L, B, N, T, T]: row t of a head is those of position t over the keys that it sees."""
-        return _call(self.graph, "weights", self.params, tokens, gate)
+        return _call(self.graph, "weights", self.params, tokens, gate=gate, pos=pos)
 
     def hidden_states(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
         """Returns the inputs of all layers, and the features after the last one: [L + 1, B, T, D]."""
-        return _call(self.graph, "hidden_states", self.params, tokens, gate)
+        return _call(self.graph, "hidden_states", self.params, tokens, gate=gate)
 
     def logits(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
         """Returns logits over the vocabulary [B, T, V]."""
-        return _call(self.graph, "__call__", self.params, tokens, gate)
+        return _call(self.graph, "__call__", self.params, tokens, gate=gate)
 
     def losses(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
         """Returns the cross-entropy in nats of each next token, [B, T - 1]: entry t is that of token t + 1."""
@@ -127,8 +132,8 @@ def load(path: str | pathlib.Path) -> LoadedModel:
 
 
 @functools.partial(jax.jit, static_argnames=("graph", "method"))
-def _call(graph: Any, method: str, params: PyTree, tokens: Array, gate: Array | None) -> Array:
-    return getattr(nnx.merge(graph, params), method)(tokens, gate=gate)
+def _call(graph: Any, method: str, params: PyTree, tokens: Array, **options: Array | None) -> Array:
+    return getattr(nnx.merge(graph, params), method)(tokens, **options)
 
 
 @functools.partial(jax.jit, static_argnames="graph")

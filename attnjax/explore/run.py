@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -22,8 +21,6 @@ from attnjax.report.formatting import lengths_of
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.train.loop import fingerprint
-from attnjax.train.model import Model, build
-from attnjax.typing import PyTree
 
 PATTERNS = (
     ("previous_token", "the token before the query"),
@@ -62,15 +59,14 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     refusal = unvouched(run, task, manifest)
     if refusal and not given:
         raise ValueError(f"{refusal}; give a text to show with --text")
-    model, params = build(run, task), nnx.to_pure_dict(subject.params)
     read = texts(run, task, given)
     causal = run.task.form == "decoder"
-    maps = [pack(weights(model, params, one), causal=causal) for one in read]
+    maps = [pack(weights(subject, one), causal=causal) for one in read]
     named = [token_names(run, task, one.tokens) for one in read]
     grids, scored = ((), f"{subject.name}: no scores. {refusal}.") if refusal else head_grids(subject)
     return Explored(
         name=f"{encoding_name(run.model)} · {run.name} · {subject.name}",
-        about=about(subject, fingerprint(params)),
+        about=about(subject, fingerprint(nnx.to_pure_dict(subject.params))),
         config=json.dumps(to_dict(run), indent=1),
         layers=run.model.layers,
         heads=run.model.heads,
@@ -82,11 +78,9 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     )
 
 
-def weights(model: Model, params: PyTree, text: Read) -> np.ndarray:
+def weights(subject: LoadedModel, text: Read) -> np.ndarray:
     """Attention weights [L, N, T, T] of one text. Raises ValueError if an encoding has no such positions."""
-    tokens = jnp.asarray(text.tokens)[None]
-    call = jax.jit(lambda params, tokens: model.module(params).weights(tokens, pos=text.positions))
-    return np.asarray(call(params, tokens)[:, 0], np.float32)
+    return np.asarray(subject.weights(jnp.asarray(text.tokens)[None], pos=text.positions)[:, 0], np.float32)
 
 
 def unvouched(run: RunConfig, task: Task, manifest: Mapping[str, Any]) -> str:

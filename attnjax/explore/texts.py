@@ -1,6 +1,5 @@
 """The texts on the page: those that the user gave, or held-out examples of the run's task; and names of their tokens."""
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,13 +9,13 @@ import numpy as np
 
 from attnjax.config import RunConfig
 from attnjax.config.names import nearest
+from attnjax.evaluation.heads import held_out_examples
 from attnjax.tasks import Text, specials
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import Sequences
-from attnjax.train.data import sequences
+from attnjax.train.check import tokens as count_tokens
 from attnjax.train.position_sampling import sample_positions
-from attnjax.train.streams import stream
-from attnjax.typing import Array, ArrayLike
+from attnjax.typing import Array
 
 MOST_TOKENS = 128
 """Largest number of tokens of a map. With more, cells are too small to point at; each head of such a map takes 22 KB."""
@@ -55,19 +54,12 @@ def fitting(run: RunConfig, task: Task, most: int) -> list[int]:
     longest = task.for_split("test").maximum_length
     known = sorted({run.task.length_max, *run.evaluate.lengths})
     known = [n for n in known if n >= task.minimum_length and (longest is None or n <= longest)]
-    fit = [n for n in known if size(run, task, n) <= most]
+    fit = [n for n in known if count_tokens(run, task, n) <= most]
     shorter = range(min(known, default=task.minimum_length), task.minimum_length - 1, -1)
-    fit = fit or [n for n in shorter if size(run, task, n) <= most][:1]
+    fit = fit or [n for n in shorter if count_tokens(run, task, n) <= most][:1]
     if not fit:
         raise ValueError(f"every sequence of task {run.task.name!r} has more than {most} tokens")
     return fit
-
-
-def size(run: RunConfig, task: Task, length: int) -> int:
-    """The number of tokens of a padded sequence of this length."""
-    draw = functools.partial(sequences, run, task.for_split("test"), size=length)
-    made = jax.eval_shape(draw, jax.random.key(0), jax.ShapeDtypeStruct((1,), jnp.int32))
-    return made.tokens.shape[1]
 
 
 def some(lengths: Sequence[int]) -> list[int]:
@@ -91,15 +83,7 @@ def _window(run: RunConfig, task: Task, tokens: np.ndarray, number: int) -> Read
 
 def _drawn(run: RunConfig, task: Task, length: int, count: int) -> list[np.ndarray]:
     """The tokens of held-out examples, the same for every run of a task."""
-    held_out = task.for_split("test")
-
-    def draw(key: Array, arrays: tuple[ArrayLike, ...]) -> Sequences:
-        """Returns held-out sequences of the given length."""
-        made = sequences(run, held_out.given(*arrays), key, jnp.full((count,), length, jnp.int32), length)
-        assert isinstance(made, Sequences)
-        return made
-
-    made = jax.device_get(jax.jit(draw)(stream(0, "test"), jax.device_put(held_out.arrays)))
+    made = jax.device_get(held_out_examples(run, task, length, count))
     return [tokens[valid] for tokens, valid in zip(made.tokens, made.valid, strict=True)]
 
 
