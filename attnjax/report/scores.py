@@ -14,14 +14,14 @@ A run counts with its last evaluation. Validation examples are in no score: choi
                     loss <= loss(L) + 0.05 nats, or exact match >= 0.9; 0 for a run that does not hold at L itself
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from attnjax.records.typed import SPLITS, Result, Run
+from attnjax.records.typed import SPLITS, Run
 from attnjax.records.values import DECIMALS, as_dict, finite
 from attnjax.report.groups import Panel, Variant
 from attnjax.report.metrics import Metric, has_answers, metric
@@ -71,46 +71,37 @@ def metric_keys(panel: Panel) -> set[str]:
     return {result.metric for run in panel.runs for result in run.final}
 
 
-def values(results: Iterable[Result], metric: Metric) -> dict[tuple[int, str], float]:
-    """Return {(length, split): value} of one metric but validation. The last of a length counts; not finite is the worst."""
-    return {
-        (row.length, row.split): row.value if np.isfinite(row.value) else metric.worst
-        for row in results
+def measured(panel: Panel, metric: Metric) -> pd.DataFrame:
+    """Return what the runs of a task measured under a metric at their end: columns run, length, split, value.
+
+    Validation is left out, a value that is not finite is the worst, and of several rows of a length the one that counts comes
+    last: that of test examples, and the one that was written last.
+    """
+    rows = [
+        (run.id, row.length, row.split, row.value if np.isfinite(row.value) else metric.worst)
+        for run in panel.runs
+        for row in sorted(run.final, key=lambda row: SPLITS.index(row.split))
         if row.metric == metric.key and row.split != "validation"
-    }
-
-
-def at(measured: dict[tuple[int, str], float], length: int) -> float:
-    """Return the value at a length, of the test examples where there are some, else of the others; NaN where it is lost."""
-    found = [measured[length, split] for split in reversed(SPLITS) if (length, split) in measured]
-    return found[0] if found else np.nan
+    ]
+    return pd.DataFrame(rows, columns=["run", "length", "split", "value"])
 
 
 def scores(panel: Panel, metric: Metric) -> Scores:
     """Return the scores of all runs of a task that ended, well or badly."""
-    ended = [run for run in panel.runs if outcome(run) != "unfinished"]
-    measured = {run.id: values(run.final, metric) for run in ended}
-    where = {point for run in panel.runs for point in values(run.final, metric)}
-    lengths = sorted({length for length, _ in where})
-    longest = panel.trained[1]
-    beyond = sorted(length for length, split in where if split == "test" and length > longest)
+    ended = {run.id: outcome(run) for run in panel.runs if outcome(run) != "unfinished"}
+    rows, longest = measured(panel, metric), panel.trained[1]
+    curve = rows.groupby(["run", "length"]).value.last().unstack().reindex(pd.Index(ended, name="run"))
+    curve.loc[[run for run, end in ended.items() if end == "failed"]] = metric.worst
+    lengths, tested = list(curve), rows.length[rows.split == "test"]
+    beyond = tuple(int(length) for length in lengths if length > longest and length in set(tested))
     # Tasks that predict the next token are fitted at any length within: longer windows begin with shorter ones.
     shortest = panel.trained[0] if has_answers(metric_keys(panel)) else 0
     inside = [length for length in lengths if shortest <= length <= longest]
-    curve = pd.DataFrame(
-        [
-            [metric.worst if outcome(run) == "failed" else at(measured[run.id], length) for length in lengths]
-            for run in ended
-        ],
-        index=pd.Index([run.id for run in ended], name="run"),
-        columns=lengths,
-        dtype=float,
-    )
     mean = lambda columns: curve[columns].mean(axis=1, skipna=False) if columns else pd.Series(np.nan, curve.index)
     numbers = pd.DataFrame(
-        {"past": mean(beyond), "within": mean(inside), "factor": length_factor(curve, longest, metric)}, dtype=float
+        {"past": mean([*beyond]), "within": mean(inside), "factor": length_factor(curve, longest, metric)}, dtype=float
     )
-    return Scores(metric, curve, tuple(beyond), numbers)
+    return Scores(metric, curve, beyond, numbers)
 
 
 def length_factor(curve: pd.DataFrame, longest: int, metric: Metric) -> pd.Series:
