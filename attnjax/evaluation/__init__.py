@@ -2,10 +2,9 @@
 
 * `loaded_model`: a trained run as functions of tokens
 * `heads`: all scores of all heads, from `weights` and `counts`
-* `extension`: a model read past its trained length without training, by a method of `methods`; `factors` of LongRoPE
+* `extension`: a model read past its trained length without training, by a method of `methods`
 * `suite`: RULER's tasks (`samples`, `ruler`) for models that read text (`text_model`); a run's own task at other lengths
-* `perplexity`: of a text (`sources`)
-* `tables`: what `attnjax evaluate` measures, as a table
+* `perplexity`: of a text
 """
 
 from attnjax.evaluation.heads import HeadOverview, head_scores

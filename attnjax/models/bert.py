@@ -14,7 +14,7 @@ from attnjax.attention import Mask
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Path, Spec, Weight
 from attnjax.models.config_json import COUNT, FLAG, POSITIVE, SHARE, SIZES, Fields, Kind, choice, key, must
-from attnjax.models.encodings_json import LearnedPositions
+from attnjax.models.encodings_json import LONGEST, TABLE
 from attnjax.modules import Encoder, TransformerConfig
 from attnjax.modules.block import activate
 from attnjax.modules.parameters import add, kernel, linear, norm, normalize, zeros
@@ -33,7 +33,7 @@ KEYS = (
     key("residual_dropout", "hidden_dropout_prob", SHARE, 0.1),
     key("tie_embeddings", "tie_word_embeddings", FLAG, True),
     key("architectures", "architectures", HEAD, ["BertForMaskedLM"]),
-    LearnedPositions(),
+    key("encoding", LONGEST, TABLE),
     must("position_embedding_type", "absolute"),
     must("pooler_type", "first_token_transform"),
 )

@@ -5,7 +5,7 @@ so `Reader` records which keys were read, and `finish` refuses the rest. A key o
 dot, as rope_scaling.factor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 Json = Mapping[str, Any]
@@ -40,11 +40,11 @@ IGNORED = frozenset(
 
 
 class Kind(NamedTuple):
-    """Which values a key may have: a test, the rule in words, and the value here of each value there where they differ."""
+    """Which values a key may have: a test, the rule in words, and what a value there is here."""
 
-    fits: Any
+    fits: Callable[[Any], bool]
     rule: str
-    ours: dict[str, Any] | None = None
+    make: Callable[[Any], Any] = lambda value: value
 
 
 def whole(lowest: int = 1, highest: int = NUMBER) -> Kind:
@@ -60,7 +60,7 @@ def choice(*same: str, **ours: Any) -> Kind:
       'one of relu, gelu_new'
     """
     ours = {name: name for name in same} | ours
-    return Kind(lambda v: isinstance(v, str) and v in ours, f"one of {', '.join(ours)}", ours)
+    return Kind(lambda v: isinstance(v, str) and v in ours, f"one of {', '.join(ours)}", ours.__getitem__)
 
 
 def per_layer(layers: int, *values: Any) -> Kind:
@@ -75,10 +75,14 @@ def _finite(value: Any) -> bool:
 
 
 COUNT, DEPTH = whole(), whole(highest=LAYERS)
-POSITIVE = Kind(lambda v: _finite(v) and v > 0, "a finite number above 0")
-SHARE = Kind(lambda v: _finite(v) and v >= 0, "a finite number of at least 0")
+POSITIVE = Kind(lambda v: _finite(v) and v > 0, "a finite number above 0", float)
+SHARE = Kind(lambda v: _finite(v) and v >= 0, "a finite number of at least 0", float)
 FLAG = Kind(lambda v: isinstance(v, bool), "true or false")
-NUMBERS = Kind(lambda v: isinstance(v, list) and all(_finite(x) and x > 0 for x in v), "a list of numbers above 0")
+NUMBERS = Kind(
+    lambda v: isinstance(v, list) and all(map(POSITIVE.fits, v)),
+    "a list of numbers above 0",
+    lambda v: tuple(map(float, v)),
+)
 
 
 class Reader:
@@ -124,9 +128,7 @@ class Reader:
             )
         if not kind.fits(value):
             raise ValueError(f"{self.owner}: {name} must be {kind.rule}, config.json has {value!r:.200}")
-        if kind in (POSITIVE, SHARE):
-            return float(value)
-        return value if kind.ours is None else kind.ours[value]
+        return kind.make(value)
 
     def finish(self, unused: tuple[str, ...] = ()) -> None:
         """Raises ValueError for a key that was not read and is not known to change no number; `unused` are of the family."""

@@ -6,7 +6,6 @@
 The rules are those of `modeling_rope_utils` in Hugging Face transformers 5. An unknown scaling is an error.
 """
 
-import math
 from typing import Any, NamedTuple
 
 from attnjax.models.config_json import COUNT, FLAG, NUMBERS, POSITIVE, Fields, Key, Reader, choice
@@ -15,6 +14,8 @@ from attnjax.positions.scaling import Scaling
 
 ORIGINAL = "original_max_position_embeddings"
 LONGEST = "max_position_embeddings"
+TABLE = COUNT._replace(make=Learned)
+"""The kind of a key that is the length of a learned table."""
 
 
 def inner(*names: str) -> tuple[str, ...]:
@@ -88,24 +89,6 @@ def _scaling(reader: Reader, kind: str, trained: int | None) -> Scaling | None:
         raise ValueError(
             f"{reader.owner}: {ORIGINAL} must be max_position_embeddings={trained}, got {found['original_length']}"
         )
-    if kind == "yarn":
-        # Some releases give the attention factor as a ratio.
-        above, below = (reader.get(POSITIVE, *inner(name), default=None) for name in ("mscale", "mscale_all_dim"))
-        if found["attention_factor"] is None and above is not None and below is not None:
-            grown = math.log(found["factor"])
-            found["attention_factor"] = (0.1 * above * grown + 1) / (0.1 * below * grown + 1)
-    if kind == "longrope":
-        found |= {name: tuple(map(float, found[name])) for name in ("short_factors", "long_factors")}
-        if found["factor"] is None and trained is not None and trained > found["original_length"]:
-            found["factor"] = trained / found["original_length"]
+    if kind == "longrope" and found["factor"] is None and trained is not None and trained > found["original_length"]:
+        found["factor"] = trained / found["original_length"]
     return make(**found)
-
-
-class LearnedPositions(NamedTuple):
-    """The encoding of a family with a learned table: the key of its length, and older names."""
-
-    names: tuple[str, ...] = (LONGEST,)
-
-    def read(self, reader: Reader, fields: Fields) -> Fields:
-        """Returns the table."""
-        return {"encoding": Learned(reader.get(COUNT, *self.names))}

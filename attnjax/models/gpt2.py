@@ -3,7 +3,7 @@
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Path, Spec, Weight
 from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, choice, key, must
-from attnjax.models.encodings_json import LONGEST, LearnedPositions
+from attnjax.models.encodings_json import LONGEST, TABLE
 from attnjax.modules import TransformerConfig
 
 ACTIVATIONS = choice(gelu_new="gelu_tanh", gelu_pytorch_tanh="gelu_tanh", gelu="gelu", relu="relu")
@@ -21,7 +21,7 @@ KEYS = (
     key("embedding_dropout", "embd_pdrop", SHARE, 0.1),
     must("scale_attn_weights", True),
     must("scale_attn_by_inverse_layer_idx", False),
-    LearnedPositions(("n_positions", LONGEST)),
+    key("encoding", "n_positions", TABLE, ..., LONGEST),
 )
 UNUSED = (
     *("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"),

@@ -20,8 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.tasks.checks import check_key, check_lengths
+from attnjax.tasks.checks import check_count, check_key, check_lengths
 from attnjax.typing import Array, ArrayLike, Int, Key
+
+LONGEST = 2**31 - 1
+"""Lengths are of int32."""
 
 
 class Example(NamedTuple):
@@ -175,11 +178,8 @@ class Task(abc.ABC):
     ) -> Int[Array, " B"]:
         name = type(self).__name__
         check_key(name, key)
-        longest = self.maximum_length
-        if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < self.minimum_length:
-            raise ValueError(f"{name}: max_length must be an int of at least {self.minimum_length}, got {max_length!r}")
-        if longest is not None and max_length > longest:
-            raise ValueError(f"{name}: max_length must be at most {longest} with these options, got {max_length}")
+        longest = LONGEST if self.maximum_length is None else self.maximum_length
+        check_count(name, self.minimum_length, longest, max_length=max_length)
         known = lengths if isinstance(lengths, jax.Array) else np.asarray(lengths)
         if known.ndim != 1 or not known.size or not jnp.issubdtype(known.dtype, jnp.integer):
             raise ValueError(
