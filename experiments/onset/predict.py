@@ -33,6 +33,28 @@ def tokens(task: str, length: int) -> int:
     return 2 * length - 1 if task == "recall" else length
 
 
+def task_named(name: str) -> str:
+    """Returns the task of configs/onset.py with this name in `attnjax.tasks`.
+
+    Example:
+      >>> task_named("induction")
+      'recall'
+    """
+    return next(task for task, changes in TASKS.items() if changes["task"]["name"] == name)
+
+
+def cell_of(name: str, options: Options, policy: str) -> str:
+    """Returns the cell of configs/onset.py with this encoding and policy of positions.
+
+    Example:
+      >>> cell_of("sinusoidal", {}, "offset")
+      'sinusoidal starts'
+    """
+    mine = (name, dict(options), policy)
+    own = lambda changes: (*changes["model.encoding"].values(), changes.get("positions.policy", "arange"))
+    return next(cell for cell, changes in CELLS.items() if own(changes) == mine)
+
+
 def waves(name: str, options: Options) -> np.ndarray:
     """Returns the wavelengths of an encoding of the distance; none where it has no waves.
 

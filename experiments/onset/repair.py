@@ -9,6 +9,7 @@ For each task and cell whose codes can be mended, three losses of every run at L
                the longest of the other waves stop, all where they are fewer
 
 and `moved`, the attention that the unseen codes move, see configs/onset.py. Appends to OUT what it does not hold, cell by cell.
+All kinds and runs of a cell are one population, and all cells of RoPE on a task share a program.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,18 +36,16 @@ from attnjax.positions.rope import RotaryFrequencies
 from attnjax.positions.rotary import merge, rotate
 from attnjax.positions.t5 import edges
 from attnjax.sweep import load as load_sweep
-from attnjax.tasks.base import Task
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
-from attnjax.train.model import Model, build, encoding as encoding_of
-from attnjax.typing import Array, ArrayLike, Float, Int, Num, PyTree
-from configs.onset import CELLS, TASKS
-from experiments.onset.predict import REPAIRED, first_unseen, tokens
+from attnjax.train.model import build, encoding as encoding_of
+from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
+from experiments.onset.predict import REPAIRED, cell_of, first_unseen, task_named, tokens
 
 OUT = Path(__file__).parent / "repair.csv"
 TIMES = (1, 4, 8)
 """Tested lengths over the trained one."""
-COUNT, WINDOWS = 256, 32
+COUNT, WINDOWS = 128, 32
 """Windows of a loss, and of `moved`."""
 KINDS = ("trained", "repaired", "control")
 
@@ -75,12 +74,12 @@ class StoppedRoPE(RotaryFrequencies):
 
     def score(self, p: Params, tile: Tile) -> Float[Array, "t s"]:
         """Returns scale * q . k, at the distance of both, or with the stopped pairs at `last`."""
+        _, q, k, i, j, _, _ = tile
         turned = lambda x, angle: rotate(x, angle, self.layout, p["gain"])
         product = lambda q, k: jnp.matmul(q, k.T, precision=HIGHEST)
-        going = lambda pos: angles(pos, p["going"])
-        kept = angles(jnp.full_like(tile.q_pos, self.last), p["stopping"])
-        near = product(*(turned(x, angles(pos, p["frequencies"])) for x, pos in zip(tile[1:3], tile[3:5], strict=True)))
-        far = product(turned(tile.q, going(tile.q_pos) + kept), turned(tile.k, going(tile.k_pos)))
+        near = product(turned(q, angles(i, p["frequencies"])), turned(k, angles(j, p["frequencies"])))
+        kept = angles(jnp.full_like(i, self.last), p["stopping"])
+        far = product(turned(q, angles(i, p["going"]) + kept), turned(k, angles(j, p["going"])))
         return tile.scale * jnp.where(tile.distance > self.last, far, near)
 
 
@@ -103,13 +102,18 @@ class StoppedSinusoidal(Sinusoidal):
         return x + merge(sin, cos, "half" if self.order == "concatenated" else "interleaved")
 
 
-def stopped(encoding: RoPE | Sinusoidal, sizes: Sizes, trained: int, kind: str) -> PositionEncoding:
-    """Returns the encoding whose unseen waves stop, or for the control as many of the others."""
+def stopped(encoding: PositionEncoding, sizes: Sizes, trained: int, kind: str) -> PositionEncoding:
+    """Returns the encoding in which the unseen waves stop, or as many of the others (control), or none.
+
+    Tables are repaired by their rows, and stay.
+    """
+    if not isinstance(encoding, RoPE | Sinusoidal):
+        return encoding
     wavelengths = 2 * np.pi / encoding.constants(sizes)["frequencies"].radians
     unseen, seen = np.flatnonzero(wavelengths > trained), np.flatnonzero(wavelengths <= trained)
-    waves = unseen if kind == "repaired" else seen[-len(unseen) :]
-    cls: Any = StoppedRoPE if isinstance(encoding, RoPE) else StoppedSinusoidal
+    waves = {"trained": unseen[:0], "repaired": unseen, "control": seen[-len(unseen) :]}[kind]
     own = {field.name: getattr(encoding, field.name) for field in dataclasses.fields(encoding)}
+    cls: Any = StoppedRoPE if isinstance(encoding, RoPE) else StoppedSinusoidal
     return cls(**own, last=trained - 1, stopped=tuple(waves.tolist()))
 
 
@@ -121,85 +125,91 @@ def rows(count: int, seen: int, kind: str) -> np.ndarray:
       ([0, 1, 2, 3, 4, 5, 5, 5], [0, 1, 2, 3, 3, 4, 6, 7])
     """
     index = np.arange(count)
-    if kind == "repaired":
-        return np.minimum(index, seen - 1)
+    if kind != "control":
+        return np.minimum(index, seen - 1) if kind == "repaired" else index
     changed = min(count - seen, seen // 2)
     return np.where((index >= seen - changed) & (index < seen), index - 1, index)
 
 
-def changed(run: RunConfig, task: Task, model: Model, params: PyTree, kind: str) -> tuple[Model, PyTree]:
-    """Returns the model and the parameters [P, ...] of its runs with the unseen codes repaired, or with the control."""
-    if kind == "trained":
-        return model, params
-    trained, encoding = tokens(name_of(run), run.task.length_max), encoding_of(run.model.encodings[0])
-    if isinstance(encoding, RoPE | Sinusoidal):
-        return build(run, task, stopped(encoding, model.config.sizes, trained, kind)), params
+def mended(encoding: PositionEncoding, params: PyTree, trained: int, kind: str) -> PyTree:
+    """Returns the parameters, of one run or of several, whose table has other rows; those of an encoding without one stay."""
     if isinstance(encoding, T5Bias):
         seen = 1 + np.count_nonzero(edges(encoding.buckets, encoding.max_distance) < trained)
         index, axis = rows(encoding.buckets, int(seen), kind), -1
-    else:
-        assert isinstance(encoding, Learned)
+    elif isinstance(encoding, Learned):
         index, axis = rows(encoding.length, trained, kind), -2
-    mend = lambda path, leaf: jnp.take(leaf, index, axis) if path[-1].key == "table" else leaf
-    return model, params | {"stack": jax.tree.map_with_path(mend, params["stack"])}
+    else:
+        return params
+    other = lambda path, leaf: jnp.take(leaf, index, axis) if path[-1].key == "table" else leaf
+    return params | {"stack": jax.tree.map_with_path(other, params["stack"])}
 
 
-def moved(models: Sequence[tuple[Model, PyTree]], windows: Int[Array, "B T"], gap: int) -> Float[np.ndarray, " P"]:
-    """Returns half the sum over keys of |A - B|, with A and B the attention of two models: the mean over layers, heads and
-    queries of the second half of the windows, which stands `gap` further on.
+class Cell(NamedTuple):
+    """The runs of a cell: their config, which differs in seeds alone, seeds, and parameters [P, ...]."""
+
+    name: str
+    run: RunConfig
+    seeds: tuple[int, ...]
+    params: PyTree
+
+
+class Measure:
+    """Measures cells that share a program: the same task, and the same encoding up to the waves that stop."""
+
+    def __init__(self, run: RunConfig):
+        length, times = run.task.length_max, TIMES
+        self.lengths = tuple(length * one for one in times)
+        of_lengths = {"lengths": self.lengths, "validation_lengths": (), "bucket_sizes": self.lengths}
+        evaluate = dataclasses.replace(run.evaluate, **of_lengths, count=COUNT, batch=min(run.evaluate.batch, COUNT))
+        run = dataclasses.replace(run, evaluate=evaluate)
+        task, self.trained = make_task(run), tokens(name_of(run), length)
+        own = build(run, task)
+        self.sizes = own.config.sizes
+        self.model = build(run, task, stopped(encoding_of(run.model.encodings[0]), self.sizes, self.trained, "trained"))
+        self.evaluator = Evaluator(run, task, self.model)
+        _, examples, _ = next(iter(self.evaluator.batches(length, "train")))
+        self.windows = examples.tokens[:WINDOWS]
+        half, far = self.windows.shape[1] // 2, tokens(name_of(run), self.lengths[1]) - self.trained
+        pos = jnp.arange(self.windows.shape[1], dtype=jnp.int32)
+        self.pos, self.half = jnp.where(pos < half, pos, pos + far), half
+        self.attention = jax.jit(self._attention)
+
+    def _attention(self, params: PyTree, numbers: PyTree) -> Float[Array, "L B N t T"]:
+        """Returns the weights of the second half of the windows, which stands further on."""
+        return self.model.module(params, numbers).weights(self.windows, pos=self.pos)[..., self.half :, :]
+
+    def of_cell(self, cell: Cell) -> list[tuple[int, str, int, float]]:
+        """Returns (seed, kind, tested length, value) of each run."""
+        encoding, count = encoding_of(cell.run.model.encodings[0]), len(cell.seeds)
+        params = [mended(encoding, cell.params, self.trained, kind) for kind in KINDS]
+        numbers = [stopped(encoding, self.sizes, self.trained, kind).constants(self.sizes) for kind in KINDS]
+        every = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *params)
+        constants = jax.tree.map(lambda *leaves: jnp.repeat(jnp.stack(leaves), count, axis=0), *numbers)
+        members = [(seed, kind) for kind in KINDS for seed in cell.seeds]
+        found = []
+        for length, row in zip(self.lengths, self.evaluator.measure(every, ("test",), constants), strict=True):
+            values = [one["value"] for each in row for one in each.records if one["metric"] == "loss_sliding"]
+            found += [(seed, kind, length, value) for (seed, kind), value in zip(members, values, strict=True)]
+        member = lambda p: jax.tree.map(lambda leaf: leaf[p], (every, constants))
+        for p, seed in enumerate(cell.seeds):
+            trained, repaired = (np.asarray(self.attention(*member(at))) for at in (p, p + count))
+            found.append((seed, "moved", self.lengths[0], float(moved(trained, repaired))))
+        return found
+
+
+def moved(one: Float[np.ndarray, "*axes T"], other: Float[np.ndarray, "*axes T"]) -> float:
+    """Returns half the sum over keys of the differences of two arrays of weights, the mean over all rows.
+
+    Example:
+      >>> float(moved(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.5, 0.5], [0.5, 0.5]])))
+      0.25
     """
-    half = windows.shape[1] // 2
-    pos = jnp.arange(windows.shape[1], dtype=jnp.int32)
-    pos = jnp.where(pos < half, pos, pos + gap)
-
-    def attention(model: Model, params: PyTree) -> Float[np.ndarray, "P L B N t T"]:
-        """Returns the weights of the second half."""
-        one = jax.jit(lambda params: model.module(params).weights(windows, pos=pos)[..., half:, :])
-        count = jax.tree.leaves(params)[0].shape[0]
-        return np.stack([one(jax.tree.map(lambda leaf, p=p: leaf[p], params)) for p in range(count)])
-
-    one, other = (attention(*each) for each in models)
-    return np.abs(one - other).sum(-1).mean((1, 2, 3, 4)) / 2
-
-
-def measure(run: RunConfig, params: PyTree) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yields (kind, tested length, values of the runs [P]) of a cell, from the parameters [P, ...] of its runs."""
-    length = run.task.length_max
-    lengths = tuple(length * times for times in TIMES)
-    evaluate = dataclasses.replace(
-        run.evaluate, lengths=lengths, validation_lengths=(), count=COUNT, bucket_sizes=lengths
-    )
-    run = dataclasses.replace(run, evaluate=dataclasses.replace(evaluate, batch=min(evaluate.batch, COUNT)))
-    task = make_task(run)
-    own = build(run, task)
-    models = {kind: changed(run, task, own, params, kind) for kind in KINDS}
-    for kind, (model, mine) in models.items():
-        found = Evaluator(run, task, model).measure(mine, ("test",))
-        for length, members in zip(lengths, found, strict=True):
-            values = [one["value"] for each in members for one in each.records if one["metric"] == "loss_sliding"]
-            yield kind, length, np.array(values)
-    _, examples, _ = next(iter(Evaluator(run, task, own).batches(lengths[0], "train")))
-    windows = examples.tokens[:WINDOWS]
-    gap = tokens(name_of(run), lengths[1]) - tokens(name_of(run), lengths[0])
-    yield "moved", lengths[0], moved([models["trained"], models["repaired"]], windows, gap)
+    return np.abs(one - other).sum(-1).mean() / 2
 
 
 def name_of(run: RunConfig) -> str:
     """Returns the name of a run's task in configs/onset.py."""
-    return next(name for name, changes in TASKS.items() if changes["task"]["name"] == run.task.name)
-
-
-def cell_of(run: RunConfig) -> str:
-    """Returns the name of a run's cell in configs/onset.py."""
-    (own,) = run.model.encodings
-    mine = (own.name, dict(own.options), run.positions.policy)
-
-    def of(changes: Any) -> tuple[str, dict, str]:
-        """Returns the same of a cell."""
-        encoding = changes["model.encoding"]
-        return encoding["name"], encoding["options"], changes.get("positions.policy", "arange")
-
-    return next(name for name, changes in CELLS.items() if of(changes) == mine)
+    return task_named(run.task.name)
 
 
 def can_be_repaired(run: RunConfig) -> bool:
@@ -209,34 +219,41 @@ def can_be_repaired(run: RunConfig) -> bool:
     return own.name in REPAIRED and math.isfinite(first_unseen(own.name, own.options, trained, starts=starts))
 
 
+def cells_of(folder: Path) -> Iterator[tuple[str, Cell]]:
+    """Yields the task and the runs of each cell that can be repaired, cells that share a program after each other."""
+    store = load_sweep(folder)
+    done = [entry.run for entry in store.runs if store.status(entry.run).state == "done"]
+    runs = [(store.config(name), name) for name in done]
+    runs = [(run, name) for run, name in runs if can_be_repaired(run)]
+    cell = lambda run: cell_of(run.model.encoding.name, run.model.encoding.options, run.positions.policy)
+    key = lambda row: (name_of(row[0]), cell(row[0]))
+    for (task, name), group in itertools.groupby(sorted(runs, key=key), key=key):
+        members = list(group)
+        states = [restore(store.directory(one))[1].state.params for _, one in members]
+        params = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *states)
+        yield task, Cell(name, members[0][0], tuple(run.seed for run, _ in members), params)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures what OUT does not hold; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.onset.repair", description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/onset"), help="the folder of the sweep")
     parser.add_argument("--out", type=Path, default=OUT, help="the records; rows of other cells stay")
     chosen = parser.parse_args(arguments)
-    store = load_sweep(chosen.runs)
-    done = [entry.run for entry in store.runs if store.status(entry.run).state == "done"]
-    runs = [(run, store.config(run)) for run in done]
-    runs = [(name_of(run), cell_of(run), name, run) for name, run in runs if can_be_repaired(run)]
     there = pd.read_csv(chosen.out) if chosen.out.is_file() else pd.DataFrame(columns=["task", "cell"])
     known = set(zip(there.task, there.cell, strict=True))
-    by_cell = lambda row: row[:2]
-    for (task, cell), group in itertools.groupby(sorted(runs, key=by_cell), key=by_cell):
-        if (task, cell) in known:
+    shared: dict[Any, Measure] = {}
+    for task, cell in cells_of(chosen.runs):
+        if (task, cell.name) in known:
             continue
-        members = list(group)
-        states = [restore(store.directory(name))[1].state.params for _, _, name, _ in members]
-        params = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *states)
-        seeds = [run.seed for *_, run in members]
-        found = [
-            (task, cell, seed, kind, length, value)
-            for kind, length, values in measure(members[0][3], params)
-            for seed, value in zip(seeds, values, strict=True)
-        ]
-        table = pd.DataFrame(found, columns=["task", "cell", "seed", "kind", "length", "value"])
+        encoding = cell.run.model.encodings[0]
+        program = (task, encoding.name, None if encoding.name == "rope" else encoding.options)
+        if program not in shared:
+            shared = {program: Measure(cell.run)}
+        rows = [(task, cell.name, *row) for row in shared[program].of_cell(cell)]
+        table = pd.DataFrame(rows, columns=["task", "cell", "seed", "kind", "length", "value"])
         table.to_csv(chosen.out, mode="a", header=not chosen.out.is_file(), index=False, float_format="%.6g")
-        print(task, cell, flush=True)
+        print(task, cell.name, flush=True)
     return 0
 
 

@@ -9,12 +9,9 @@ import pandas as pd
 import pytest
 
 import attnjax
-from attnjax.config import load, override, parse
 from attnjax.positions.base import Sizes, Tile
-from attnjax.train.loop import make_task
-from attnjax.train.model import build
-from configs.onset import CELLS, MARKOV
-from experiments.onset import predict, repair
+from configs.onset import CELLS
+from experiments.onset import measures, predict, repair
 
 TRAINED = 64
 ROPE = [cell for cell in CELLS if cell.startswith("rope")]
@@ -86,21 +83,51 @@ def test_unseen_waves_are_those_longer_than_training(cell, repaired, control):
         assert (made.stopped, made.last) == (waves, 63)
 
 
-@pytest.mark.parametrize(("cell", "seen", "axis"), [("t5 usual", 27, -1), ("learned 1", 64, -2)])
-def test_unseen_rows_take_the_last_seen_one(cell, seen, axis):
-    # T5: row 26 begins at distance 59, and row 27 at 67.
-    run = parse(override(load("onset:markov").config, {**MARKOV, **CELLS[cell]}))
-    task = make_task(run)
-    model = build(run, task)
-    shapes = jax.eval_shape(jax.vmap(model.init), jax.random.split(jax.random.key(0), 2))
-    params = jax.tree.map(lambda leaf: np.arange(float(leaf.size)).reshape(leaf.shape), shapes)
-    same, mended = repair.changed(run, task, model, params, "repaired")
-    assert same is model
-    np.testing.assert_array_equal(mended["embedding"]["table"], params["embedding"]["table"])
-    before, after = (jax.tree.leaves_with_path(one["stack"]) for one in (params, mended))
-    for (path, old), (_, new) in zip(before, after, strict=True):
-        if path[-1].key == "table":
-            old = np.moveaxis(np.array(old), axis, 0)
-            new = np.moveaxis(np.asarray(new), axis, 0)
-            old[seen:] = old[seen - 1]
-        np.testing.assert_array_equal(new, old)
+@pytest.mark.parametrize(
+    ("cell", "axes", "seen"),
+    [("t5 usual", (4, 32), 27), ("learned 1", (64, 512), 64)],  # row 26 of T5 begins at distance 59, row 27 at 67
+)
+def test_unseen_rows_take_the_last_seen_one(cell, axes, seen):
+    changes = CELLS[cell]["model.encoding"]
+    encoding = attnjax.encoding(changes["name"], **changes["options"])
+    table = np.arange(float(math.prod(axes))).reshape(axes)
+    of_run = table if cell == "t5 usual" else table.T
+    params = {"embedding": {"table": table}, "stack": {"q": table, "position": {"table": np.stack([of_run, of_run])}}}
+    found = repair.mended(encoding, params, TRAINED, "repaired")
+    assert found["embedding"]["table"] is found["stack"]["q"] is table
+    by_row = np.asarray(found["stack"]["position"]["table"])
+    by_row = by_row if cell == "t5 usual" else by_row.swapaxes(-1, -2)
+    np.testing.assert_array_equal(by_row[..., :seen], np.stack([table[:, :seen]] * 2))
+    np.testing.assert_array_equal(by_row[..., seen:], np.stack([table[:, [seen - 1] * (axes[1] - seen)]] * 2))
+
+
+def test_a_loss_leaves_that_of_the_reference():
+    index = pd.MultiIndex.from_tuples([("kerple", 0), ("kerple", 1), ("rope", 0), ("rope", 1)], names=["cell", "seed"])
+    losses = [[1.0, 0.9, 0.8], [1.0, 0.7, 0.6], [1.1, 0.9, 0.9], [9.0, 9.0, 9.0]]
+    scores = pd.DataFrame(losses, index, columns=[64, 96, 128])
+    fit = measures.fitted(scores, 2.0)
+    assert fit.tolist() == [True, True, True, False]
+    # The reference is 1, 0.8, 0.7, so that the excess of RoPE is 0.1, 0.1, 0.2.
+    risen = measures.rises(scores, fit)[fit]
+    np.testing.assert_allclose(risen.loc["rope", 0], [0.0, 0.0, 0.1], atol=1e-12)
+    assert measures.places(risen).tolist() == [1, measures.NEVER, 2]
+
+
+def test_predictions_are_compared_over_the_same_samples():
+    table = pd.DataFrame({name: [1, 2, 3, 4, 23] for name in measures.PREDICTIONS} | {"place": [1, 3, 5, 7, 23]})
+    table["trained"], table["men"] = 1, [23, 4, 3, 2, 1]
+    runs = [np.array([one, one, one]) for one in table.place]
+    found = measures.compared(measures.Cells(table, runs)).set_index("prediction")
+    assert found.loc["onset", ["tau", "low", "high", "near"]].tolist() == [1.0, 1.0, 1.0, 3 / 5]
+    assert np.isnan(found.loc["trained", "tau"])
+    assert found.loc["men", ["tau", "more_low", "more_high"]].tolist() == [-1.0, 2.0, 2.0]
+
+
+def test_repair_takes_away_a_share_of_the_rise_over_the_reference():
+    # The reference falls by 0.5; the model rises from 1 to 2, so by 1.5; repair gives back 1.2, the control takes 0.3.
+    rows = [("trained", 64, 1.0), ("repaired", 64, 1.0), ("control", 64, 1.2), ("moved", 64, 0.3)]
+    rows += [("trained", 256, 2.0), ("repaired", 256, 0.8), ("control", 256, 2.3)]
+    records = pd.DataFrame([("rope", 0, *row) for row in rows], columns=["cell", "seed", "kind", "length", "value"])
+    found = measures.gone(records, {64: 1.0, 256: 0.5}).set_index("kind")
+    np.testing.assert_allclose(found.rise, 1.5)
+    np.testing.assert_allclose(found.share[["repaired", "control"]], [0.8, -0.2])
