@@ -72,12 +72,20 @@ def attention(encoding, head, shared, q, k, v, context):
 def weighted(encoding, logits, v, context):
     """What the weights of one head make of v."""
     allowed = context["allowed"]
-    if frontier.parts_of(encoding)[-1] == "StickBreaking":
-        return frontier.stick_breaking(frontier.encoding_of(encoding, "StickBreaking"), logits, context) @ v
+    last = frontier.parts_of(encoding)[-1]
+    if last in frontier.WEIGHTS:
+        return frontier.WEIGHTS[last](frontier.encoding_of(encoding, last), logits, last_of(context)) @ v
     top = jnp.where(allowed, logits, -jnp.inf).max(1, keepdims=True)
     top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
     weights = jnp.where(allowed, jnp.exp(jnp.where(allowed, logits - top, 0)), 0)
     return weights @ v / jnp.maximum(weights.sum(1, keepdims=True), jnp.finfo(v.dtype).tiny)
+
+
+def last_of(context):
+    """The context of the last part."""
+    if not isinstance(context["q_pos"], tuple):
+        return context
+    return context | {name: context[name][-1] for name in ("q_pos", "k_pos")}
 
 
 def dape(encoding, head, shared, q, k, v, context):
@@ -212,6 +220,21 @@ def alibi(encoding, head, shared, table, q, k, context):
     return table - jnp.array(slopes)[context["h"]] * (jnp.abs(n) if encoding.symmetric else n)
 
 
+def nape(encoding, head, shared, table, q, k, context):
+    """Vasylenko et al. 2026: slopes of the first heads."""
+    N, h = context["heads"], context["h"]
+    biased = N // 2 if encoding.biased is None else encoding.biased
+    slope = 1 / (h + 1) if encoding.kind == "linear" else 0.5**h
+    return table - jnp.where(h < biased, slope, 0.0) * distances(context)
+
+
+def bam(encoding, head, shared, table, q, k, context):
+    """Bianchessi et al. 2026: the exponent of a generalized Gaussian, at the distance of the key from the query."""
+    mu = head["mu"] if encoding.location else jnp.zeros(())
+    away = jnp.abs(-distances(context) - (jnp.exp(mu) - jnp.exp(-mu))) + 1e-5
+    return table - away ** head["beta"] * jnp.exp(head["alpha"])
+
+
 def t5(encoding, head, shared, table, q, k, context):
     """Raffel et al. 2020. The margin of 1e-9 keeps exact powers from falling below their whole number."""
     each = encoding.buckets // 2 if encoding.bidirectional else encoding.buckets
@@ -294,6 +317,12 @@ def selective_rope(encoding, head, shared, q, k, context):
     return turn(q, context["q_pos"]), turn(k, context["k_pos"])
 
 
+def grape(encoding, head, shared, q, k, context):
+    """Zhang et al. 2026: the planes of RoPE, at learned frequencies."""
+    angle = lambda pos: pos[:, None] * jnp.exp((head | shared)["log_frequencies"] / encoding.rate)[None]
+    return tuple(frontier.turned_by(x, angle(context[pos]), encoding.layout) for x, pos in ((q, "q_pos"), (k, "k_pos")))
+
+
 def ssmax(encoding, head, shared, q, k, context):
     """Nakanishi 2025, with n = pos + 1 keys."""
     n = jnp.maximum(context["q_pos"], 0) + 1
@@ -337,6 +366,9 @@ MAPS = {
     "AxialRoPE": frontier.axial_rope,
     "MixedRoPE": frontier.mixed_rope,
     "MRoPE": frontier.mrope,
+    "GRAPE": grape,
+    "FoPE": frontier.fope,
+    "ASEntmax": frontier.scaled_queries,
 }
 SCORES = {
     "ALiBi": alibi,
@@ -348,6 +380,10 @@ SCORES = {
     "Sandwich": sandwich,
     "FoX": less_distance,
     "Cable": less_distance,
+    "NAPE": nape,
+    "BAM": bam,
+    "WallAttention": frontier.wall,
+    "Inkling": frontier.inkling,
     "SelfExtend": at_distances(rotary.grouped),
     "ReRoPE": at_distances(rotary.rectified),
     "LeakyReRoPE": at_distances(rotary.leaky),

@@ -68,47 +68,71 @@ def stick_breaking(encoding, table, context):
     return share * jnp.concatenate([after[:, 1:], jnp.ones_like(after[:, :1])], 1)
 
 
+def fope(encoding, head, shared, q, k, context):
+    """Hua et al. 2025, as released: series on a quarter of the channels' number of pairs, and 1 and 1 on the other pairs."""
+    H = q.shape[1]
+    radians = [encoding.theta ** (-2 * d / H) for d in range(H // 2)]
+    radians = jnp.array([w for w in radians if w >= 2 * np.pi / encoding.length])[None]
+    weights = {name: head[name] for name in ("cos", "sin")}
+
+    def turn(x, pos):
+        cos, sin = jnp.cos(pos[:, None] * radians) @ weights["cos"], jnp.sin(pos[:, None] * radians) @ weights["sin"]
+        series = jax.lax.complex(cos, sin)
+        constant = jnp.full((len(x), H // 2 - series.shape[1]), 1 + 1j, series.dtype)
+        return jax.lax.complex(x[:, : H // 2], x[:, H // 2 :]) * jnp.concatenate([series, constant], 1)
+
+    return turn(q, context["q_pos"]), turn(k, context["k_pos"])
+
+
+def wall(encoding, head, shared, table, q, k, context):
+    """Each channel of q . k times what its gates leave, which the positions are minus the logarithm of."""
+    n = jnp.maximum(context["q_pos"][:, None] - context["k_pos"][None], 0)
+    return context["scale"] * sum(q[:, None, c] * k[None, :, c] * jnp.exp(-n[..., c]) for c in range(q.shape[1]))
+
+
+def inkling(encoding, head, shared, table, q, k, context):
+    """x-transformers: curves read pair by pair, then mixed."""
+    n = context["q_pos"][:, None, 0] - context["k_pos"][None, :, 0]
+    curves = shared["curves"].T[jnp.clip(jnp.floor(n), 0, encoding.reach - 1).astype(int)]
+    return table + jnp.where(
+        (n >= 0) & (n < encoding.reach), jnp.einsum("tsc,tc->ts", curves, context["q_pos"][:, 1:]), 0
+    )
+
+
+def scaled_queries(encoding, head, shared, q, k, context):
+    """Vasylenko et al. 2026: the position of a query is its factor."""
+    return context["q_pos"][:, None] * q, k
+
+
+def tra(encoding, table, context):
+    """Opper et al. 2025: the softmax over keys above the threshold."""
+    kept = context["allowed"] & (table > 0)
+    between = kept.astype(table.dtype) @ jnp.asarray(np.tril(np.ones((table.shape[1],) * 2)))
+    raw = jnp.where(kept, jnp.exp(jnp.where(kept, table - context["q_pos"][:, None] * between, 0)), 0)
+    return raw / jnp.maximum(raw.sum(1, keepdims=True), jnp.finfo(table.dtype).tiny)
+
+
+def entmax(encoding, table, context):
+    """Peters et al. 2019: the threshold by bisection, and its slopes by one step of Newton from there."""
+    seen, z = context["allowed"], table / 2
+    weights = lambda z, tau: jnp.where(seen, jnp.maximum(z - tau, 0), 0)
+    top = jnp.where(seen, jax.lax.stop_gradient(z), -jnp.inf).max(1, keepdims=True)
+    high = jnp.where(jnp.isfinite(top), top, 0)
+    low = high - 1
+    for _ in range(60):
+        middle = (low + high) / 2
+        more = (weights(jax.lax.stop_gradient(z), middle) ** 2).sum(1, keepdims=True) > 1
+        low, high = jnp.where(more, middle, low), jnp.where(more, high, middle)
+    slope = jnp.maximum(2 * weights(jax.lax.stop_gradient(z), low).sum(1, keepdims=True), 1e-300)
+    tau = low + ((weights(z, low) ** 2).sum(1, keepdims=True) - 1) / slope
+    return weights(z, jnp.where(jnp.isfinite(top), tau, 0)) ** 2
+
+
 def through_network(network, read):
     """Zheng et al. 2024: what the network adds to each head of a pair, from all that it reads there, [T,S,c] -> [T,S,N]."""
     x = read @ network["hidden"] + network["hidden_bias"][None, None]
     return jnp.where(x > 0, x, 0.01 * x) @ network["out"] + network["out_bias"][None, None]
 
 
-def running(x):
-    """Sums over the rows up to each, as a product with a triangle of ones."""
-    return jnp.asarray(np.tril(np.ones((len(x), len(x))))) @ x
-
-
-def fox_positions(encoding, head, kv_head, shared, x, kv_heads):
-    """Lin et al. 2025: what the gates 1 / (1 + e^-z) leave of a logit's exponential, as minus its logarithm."""
-    return running(jnp.log(1 + jnp.exp(-(x @ head["w"] + head["b"]))))
-
-
-def cable_positions(encoding, head, kv_head, shared, x, kv_heads):
-    """Veisi et al. 2025."""
-    return running(jnp.log(1 + jnp.exp(x @ head["w"] + head["b"])))
-
-
-def repo_positions(encoding, head, kv_head, shared, x, kv_heads):
-    """Li et al. 2025."""
-    gate = x @ shared["gate"]
-    return (gate / (1 + jnp.exp(-gate)) * (x @ shared["content"])) @ kv_head["out"]
-
-
-def selective_rope_positions(encoding, head, kv_head, shared, x, kv_heads):
-    """Movahedi et al. 2025: angles per pair (before the temperature), then phi of the last three tokens, oldest first."""
-    (T, D), w = x.shape, x.shape[1] // kv_heads
-    chunks = [x[:, i : i + w] / jnp.sqrt((x[:, i : i + w] ** 2).sum(1, keepdims=True) + 1e-6) for i in range(0, D, w)]
-    phi = jnp.concatenate(chunks, 1) @ shared["down"] @ kv_head["up"]
-    ago = lambda n: jnp.asarray(np.eye(T, k=-n)) @ phi
-    angle = running(sum(kv_head["convolution"][3 - n][None] * ago(n) for n in range(4)))
-    return jnp.concatenate([angle, ago(2), ago(1), phi], 1)
-
-
-POSITIONS = {
-    "FoX": fox_positions,
-    "Cable": cable_positions,
-    "RePo": repo_positions,
-    "SelectiveRoPE": selective_rope_positions,
-}
-"""Positions of one head of one example, from its tokens x[T,D]."""
+WEIGHTS = {"StickBreaking": stick_breaking, "TRA": tra, "ASEntmax": entmax}
+"""Weights of one head that no softmax makes, from its logits."""

@@ -4,8 +4,9 @@ from typing import Any
 
 from attnjax import registry
 from attnjax.positions.absolute import Learned as Learned, Sinusoidal as Sinusoidal, embed as embed
-from attnjax.positions.alibi import ALiBi as ALiBi
+from attnjax.positions.alibi import NAPE as NAPE, ALiBi as ALiBi
 from attnjax.positions.axes import AxialRoPE as AxialRoPE, MixedRoPE as MixedRoPE, MRoPE as MRoPE
+from attnjax.positions.bam import BAM as BAM
 from attnjax.positions.base import (
     NoPE as NoPE,
     PositionEncoding as PositionEncoding,
@@ -17,7 +18,10 @@ from attnjax.positions.base import (
 from attnjax.positions.compose import Compose as Compose, compose as compose
 from attnjax.positions.contextual import context_positions as context_positions
 from attnjax.positions.fire import FIRE as FIRE
+from attnjax.positions.fope import FoPE as FoPE
 from attnjax.positions.gates import Cable as Cable, FoX as FoX
+from attnjax.positions.grape import GRAPE as GRAPE
+from attnjax.positions.inkling import Inkling as Inkling
 from attnjax.positions.kerple import Kerple as Kerple
 from attnjax.positions.path import PaTH as PaTH
 from attnjax.positions.pope import PoPE as PoPE
@@ -49,8 +53,10 @@ from attnjax.positions.scaling import (
     YaRN as YaRN,
 )
 from attnjax.positions.selective_rope import SelectiveRoPE as SelectiveRoPE
+from attnjax.positions.sparse import TRA as TRA, ASEntmax as ASEntmax
 from attnjax.positions.t5 import T5Bias as T5Bias
 from attnjax.positions.transformer_xl import TransformerXL as TransformerXL
+from attnjax.positions.wall import WallAttention as WallAttention
 from attnjax.positions.whole_table import DAPE as DAPE, CoPE as CoPE, StickBreaking as StickBreaking
 from attnjax.positions.xpos import XPos as XPos
 

@@ -1,4 +1,4 @@
-"""ALiBi: attention with linear biases.
+"""ALiBi, attention with linear biases, and NAPE, which gives them to a part of the heads.
 
     score[i, j] = scale * q_i . k_j - m_h * (i - j)          symmetric=False, under a causal mask
     score[i, j] = scale * q_i . k_j - m_h * |i - j|          symmetric=True
@@ -9,18 +9,24 @@ Without a causal mask, `past` tells the past from the future: Ruoss et al. 2023 
 Acts through `bias`. Nothing is learned. Constants: slope [N], where the slope m_h of head h = 1..N is 2^(-8h/N) if N is a
 power of two; otherwise the slopes of the largest power of two P below N come first, followed by every other slope of 2P heads.
 
-Reference: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3; the rule for other N is that of the authors' code.
+NAPE (NoPE and ALiBi) has m_h = 1/h on the first heads, or 2^(1-h) with kind="exp", and 0 on the others, which see no positions.
+
+References: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3; the rule for other N is that of the authors' code.
+Vasylenko et al. 2026, arXiv:2506.16640 (NAPE); slopes are those of the authors' code (deep-spin/asentmax, `get_nape_slopes`).
 """
 
 import dataclasses
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.config.kinds import NonNegative, Positive
+from attnjax.config.kinds import Index, NonNegative, Positive
 from attnjax.positions.base import Params, PositionEncoding, Sizes
 from attnjax.positions.population import numeric
 from attnjax.typing import Array, Float
+
+REWARDS = "rewards keys in the future the more the farther they are"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +54,7 @@ class ALiBi(PositionEncoding):
 
     @property
     def causal_only(self) -> str:
-        return "" if self.symmetric else "rewards keys in the future the more the farther they are"
+        return "" if self.symmetric else REWARDS
 
     def constants(self, sizes: Sizes, length: int | None = None) -> dict:
         """Returns slope [N]. Raises ValueError where `slopes` does not have one number per head."""
@@ -73,6 +79,39 @@ class ALiBi(PositionEncoding):
     def for_encoder(self) -> "ALiBi":
         """Returns the symmetric form."""
         return dataclasses.replace(self, symmetric=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class NAPE(PositionEncoding):
+    """Bias -m * n on the first `biased` heads (None: half of them, rounded down), none on the others; needs a causal mask.
+
+    Example:
+        >>> NAPE().constants(Sizes(model=32, heads=4, kv_heads=4, head_dim=8))["slope"].tolist()
+        [1.0, 0.5, 0.0, 0.0]
+    """
+
+    biased: Index | None = None
+    kind: Literal["linear", "exp"] = "linear"
+
+    per_head = ("slope",)
+    causal_only = REWARDS
+
+    def constants(self, sizes: Sizes, length: int | None = None) -> dict:
+        """Returns slope [N]. Raises ValueError for more biased heads than there are heads."""
+        biased = sizes.heads // 2 if self.biased is None else self.biased
+        if biased > sizes.heads:
+            raise ValueError(f"NAPE: biased={biased} of {sizes.heads} heads")
+        h = np.arange(biased)
+        slopes = 1 / (h + 1) if self.kind == "linear" else 0.5**h
+        return {"slope": np.pad(slopes, (0, sizes.heads - biased))}
+
+    def bias(self, p: Params, n: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns -m * n."""
+        return -p["slope"] * n
+
+    def slope(self, p: Params) -> Float[Array, ""]:
+        """Returns -m."""
+        return -p["slope"]
 
 
 def published_slopes(heads: int) -> tuple[float, ...]:

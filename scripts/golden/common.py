@@ -5,11 +5,15 @@ how to run the scripts, with which versions, and what each array is.
 """
 
 import argparse
+import ast
 import contextlib
 import hashlib
 import importlib.util
+import json
 import os
 import sys
+import tempfile
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
@@ -137,16 +141,48 @@ def stand_ins(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, ModuleType
 
 
 def load(path: str, name: str, modules: Mapping[str, Any] | None = None) -> ModuleType:
-    """The file OWNER/NAME/PATH as module `name`, unchanged, with stand-ins for other modules while it loads.
+    """The file OWNER/NAME/PATH as module `name`, unchanged, with stand-ins for other modules while it loads."""
+    return _module(known(path), name, modules)
 
-    It lies under the folder that the variable REFERENCES names. A file other than that of `sources.toml` is refused; those that
-    it does not list, neighbours that a listed file imports, are not checked.
+
+def known(path: str) -> Path:
+    """The file OWNER/NAME/PATH under the folder that the variable REFERENCES names.
+
+    A file other than that of `sources.toml` is refused; those that it does not list, neighbours that a listed file imports, are
+    not checked.
     """
     owner, repository, inner = path.split("/", 2)
     file = Path(os.environ["REFERENCES"]) / path
-    found, known = hashlib.sha256(file.read_bytes()).hexdigest(), SOURCES[f"{owner}/{repository}"]
-    if not found.startswith(known.get(inner, "")):
-        raise ValueError(f"{file} has SHA-256 {found}, not that of {owner}/{repository} at {known['commit']}")
+    found, listed = hashlib.sha256(file.read_bytes()).hexdigest(), SOURCES[f"{owner}/{repository}"]
+    if not found.startswith(listed.get(inner, "")):
+        raise ValueError(f"{file} has SHA-256 {found}, not that of {owner}/{repository} at {listed['commit']}")
+    return file
+
+
+def definitions(path: str, *names: str, before: str = "") -> ModuleType:
+    """A module of the classes and functions of these names alone, as the file OWNER/NAME/PATH or notebook writes them.
+
+    For files that import what is not installed. "Class.method" is the function of that method; `before` is code that they need.
+    """
+    text = known(path).read_text(encoding="utf-8")
+    if path.endswith(".ipynb"):
+        cells = ("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+        text = "\n".join(cell for cell in cells if not cell.startswith("!"))
+    parts = [textwrap.dedent(_source(text, ast.parse(text).body, name.split("."))) for name in names]
+    imports = "from __future__ import annotations\nimport math\nfrom typing import *\nimport torch\n"
+    imports += "import torch.nn as nn\nimport torch.nn.functional as F\n"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "definitions.py"
+        file.write_text("\n\n".join([imports, before, *parts]), encoding="utf-8")
+        return _module(file, "reference_definitions", None)
+
+
+def _source(text: str, body: list[ast.stmt], names: list[str]) -> str:
+    node = next(node for node in body if getattr(node, "name", None) == names[0])
+    return _source(text, node.body, names[1:]) if names[1:] else ast.get_source_segment(text, node, padded=True) or ""
+
+
+def _module(file: Path, name: str, modules: Mapping[str, Any] | None) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError(name)

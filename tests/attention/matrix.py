@@ -73,12 +73,22 @@ ENCODINGS = {
     "streaming_llm": aj.StreamingLLM(first=4, window=6),
     "log_n": aj.LogN(length=6),
     "log_n+rerope": aj.compose(aj.LogN(length=6), aj.ReRoPE(window=5)),
+    "nape": aj.NAPE(biased=3),
+    "bam": aj.BAM(location=True),
+    "grape": aj.GRAPE(theta=100.0, shared=False, layout="interleaved"),
+    "fope": aj.FoPE(length=64, theta=100.0),
+    "wall": aj.WallAttention(),
+    "inkling": aj.Inkling(curves=3, reach=6),
+    "tra": aj.TRA(),
+    "asentmax": aj.ASEntmax(),
+    "nape+asentmax": aj.compose(aj.NAPE(kind="exp"), aj.ASEntmax(unscaled=4)),
 }
 """All that act inside attention, but PaTH, which has a reference of its own."""
 CAUSAL_ONLY = {name for name, encoding in ENCODINGS.items() if any(part.causal_only for part in parts_of(encoding))}
 PER_HEAD = {"fox": True, "cable": True, "repo": True, "selective_rope": True, "rope+fox": (False, True)}
+PER_HEAD |= dict.fromkeys(("wall", "inkling", "tra", "asentmax"), True) | {"nape+asentmax": (False, True)}
 """Encodings whose positions are computed from content: any numbers per head are positions here."""
-AXES = {"axial": 2, "mixed": 2, "mrope": 3, "selective_rope": 2 * H}
+AXES = {"axial": 2, "mixed": 2, "mrope": 3, "selective_rope": 2 * H, "wall": H, "inkling": 4}
 """Coordinates or channels of a position."""
 
 EVERY_DAY = {"nope", "rope", "alibi", "t5", "fire", "cope", "fox", "selective_rope"}
@@ -87,12 +97,12 @@ STRETCHED = {name for name in ENCODINGS if name.startswith("rope-")}
 """They are RoPE at other frequencies, which alone are compared by day."""
 VARIANTS = {
     *("kerple-power", "log_n", "mixed", "rope+dape", "xpos", "sandwich", "llama4_temperature", "axial", "mrope"),
-    *("rerope", "leaky_rerope", "dual_chunk", "lm_infinite", "streaming_llm"),
+    *("rerope", "leaky_rerope", "dual_chunk", "lm_infinite", "streaming_llm", "nape"),
 }
 """They learn nothing, or share most of the code of another encoding: by day their output alone is compared, in float32."""
 COMBINED = {
     *("rope+alibi", "rope+stick", "rope+fox", "rope+t5", "alibi+cope", "log_n+rerope", "alibi-symmetric"),
-    *("t5-bidirectional", "cope-short", "cable", "self_extend-dynamic"),
+    *("t5-bidirectional", "cope-short", "cable", "self_extend-dynamic", "nape+asentmax"),
 }
 """Their parts and options are those of other encodings, which stand for them by day."""
 
@@ -108,9 +118,10 @@ RULES = ("all keys", "segments", "left padding", "empty rows")
 POSITIONS = ("arange", "random")
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
-ROUNDING = {"kerple-power": 1750 * 2**-24}
-"""Of gradients: the largest logit is 1.12 * 220^1.364, which float32 rounds by so much, and each weight with it. The oracle in
-float32 is as far from the oracle in float64 as the package is: 2.1e-5 in the gradient of k, 6.8e-5 in that of r2."""
+ROUNDING = {"kerple-power": 1750 * 2**-24, "grape": 4 * FARTHEST * 2**-24}
+"""Of gradients. Kerple: the largest logit is 1.12 * 220^1.364, which float32 rounds by so much, and each weight with it. The
+oracle in float32 is as far from the oracle in float64 as the package is: 2.1e-5 in the gradient of k, 6.8e-5 in that of r2.
+GRAPE: frequencies and angles, up to `FARTHEST`, of queries and keys are rounded."""
 GRADIENTS = ("q", "k", "v", "params", "scale", "sink")
 TILES = (aj.Tiling(5, 7), aj.Tiling(5, 7, heads=1))
 """Several tiles in both directions, and padding of both."""

@@ -96,7 +96,8 @@ def test_parameters_stand_beside_constants_and_replace_those_of_their_names():
 BAD_NUMBERS = (math.nan, math.inf, -1, -0.5, 0, "1", True, None)
 ALLOWED = [
     *((name, "attention_factor", None) for name in ("YaRN", "LongRoPE")),
-    *(("FoX", "gate_bias", number) for number in (0, -1, -0.5)),
+    *((name, "gate_bias", number) for name in ("FoX", "WallAttention") for number in (0, -1, -0.5)),
+    *(("ASEntmax", name, 0) for name in ("delta", "unscaled")),
     *(("LongRoPE", "factor", None), ("TransformerXL", "length", None), ("ALiBi", "past", 0)),
 ]
 
