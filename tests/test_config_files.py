@@ -80,7 +80,7 @@ WRONG = [
     ("a.py", "import sys\ndef get_config(): sys.exit()", "line 2: SystemExit"),
     ("a.py", "raise GeneratorExit", "line 1: GeneratorExit"),
     ("a.py", "VARIANTS = 3\ndef get_config(): return {}", "a.py: TypeError"),
-    ("a.py", "sweep = 3\ndef get_config():\n    return {}", "sweep must be a function"),
+    ("a.py", "sweep = 3\ndef get_config():\n    return {}", "not a callable"),
     ("a.py", LOOP, "at most 100000 runs"),
     ("a.py", "def get_config(): return {}\ndef sweep():\n    yield {}\n    int('x')", "a.py, line 4: ValueError"),
     ("a.py", "from attnjax.config import *\ndefaults().train.stepz = 1", "line 2: unknown key 'stepz' .*steps"),

@@ -16,6 +16,8 @@ from attnjax.sweep.find import RUNS
 
 LENGTHS = (1024, 2048, 4096)
 """What is measured unless lengths are given; of a run with a task of its own, the lengths of its tests."""
+NEEDS = (("stride", "perplexity"), ("bos", "perplexity"), ("option", "extend"), ("trained", "extend"))
+"""Options that say more about another one."""
 OF_TEXTS = (("tasks", None), ("perplexity", None), ("extend", None), ("seed", 0))
 """Options about texts, with what they are where they are not given."""
 Rows = list[dict[str, Any]]
@@ -75,15 +77,12 @@ def _of_texts(arguments: argparse.Namespace, place: pathlib.Path) -> tuple[list[
 
 def _check_options(arguments: argparse.Namespace) -> None:
     """Raises ValueError for options that do not fit together."""
-    for name in ("stride", "bos"):
-        if getattr(arguments, name) is not None and arguments.perplexity is None:
-            raise ValueError(f"--{name} is that of the windows of --perplexity SOURCE, which is not given")
+    for name, other in NEEDS:
+        if getattr(arguments, name) and getattr(arguments, other) is None:
+            raise ValueError(f"--{name} needs --{other}")
     smallest = min(arguments.lengths or LENGTHS)
     if arguments.stride is not None and arguments.stride >= smallest:
         raise ValueError(f"--stride must be below every length, the smallest is {smallest}, got {arguments.stride}")
-    for name in ("option", "trained"):
-        if getattr(arguments, name) and arguments.extend is None:
-            raise ValueError(f"--{name} needs --extend NAME")
     if arguments.extend is not None:
         check_name("--extend", arguments.extend.partition("+")[0], EXTENSION_NAMES)
 

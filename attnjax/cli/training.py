@@ -38,9 +38,6 @@ from attnjax.sweep.outcome import DONE, FAILED, exit_status, is_open, states, su
 from attnjax.sweep.plan import words
 from attnjax.sweep.worker import check, import_train, on_cpu, worker_words
 
-MOST = 10
-"""Largest number of lines about runs that other processes work on."""
-
 
 def run(arguments: argparse.Namespace) -> int:
     """`attnjax run CONFIG`: all runs that a config declares."""
@@ -231,15 +228,12 @@ def _tell(store: Store, summary: Summary, stop: Stop) -> None:
     _tell_alike(store, "failed", {run: store.status(run).reason for run in summary.of("failed")})
     if summary.of("failed"):
         say("failed runs are trained again only with --retry-failed")
-    for run in summary.of("damaged"):
-        say(f"damaged  {run}: attnjax list runs {store.root} says why; remove its folder to run it again")
+    told = f"attnjax list runs {store.root} says why; remove the folder to run it again"
+    _tell_alike(store, "damaged", dict.fromkeys(summary.of("damaged"), told))
     _tell_alike(store, "unwritten", summary.unwritten)
     if summary.unwritten:
         say("runs that could not be read or written have not ended: the same command continues them")
-    for run, owner in list(summary.others.items())[:MOST]:
-        say(f"held     {run}: {owner} works on it, at step {store.status(run).step}")
-    if len(summary.others) > MOST:
-        say(f"held     {len(summary.others) - MOST} more runs by other processes")
+    _tell_alike(store, "held", {run: f"{owner} works on it" for run, owner in summary.others.items()})
     if stop.reason:
         say(f"stopped: {stop.reason}; the same command continues")
     elif summary.others:

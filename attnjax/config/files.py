@@ -142,9 +142,6 @@ def _load_python(path: pathlib.Path, variant: str) -> ConfigFile:
     module = _call(path, lambda: runpy.run_path(str(path), run_name=f"attnjax_config_{path.stem}"))
     if "get_config" not in module:
         raise ValueError(f"{path} must define get_config(), which returns a ConfigDict or a dict")
-    for name in ("get_config", "sweep", "tune", "tuning_seeds"):
-        if name in module and not callable(module[name]):
-            raise ValueError(f"{path}: {name} must be a function, got {shown(module[name])}")
 
     def called(name: str) -> Any:
         """The result of a function of the config, which gets the variant if it takes an argument."""

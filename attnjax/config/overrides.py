@@ -8,9 +8,7 @@ import ast
 import contextlib
 import copy
 import dataclasses
-import functools
 import json
-import operator
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -45,19 +43,6 @@ def outside(changes: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Returns the changes without those of one of the keys, or of a field inside one of them."""
     keys = list(keys)
     return {key: value for key, value in changes.items() if not any(f"{key}.".startswith(f"{one}.") for one in keys)}
-
-
-def folded(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the changes, in which a setting inside a changed table is set: theta in each encoding that a sweep changes."""
-    found = dict(changes)
-    for outer in found:
-        for key in (key for key in settings if key.startswith(f"{outer}.")):
-            table: dict[str, Any] = {}
-            path = outer.split(".")
-            _set(table, path, plain(found[outer]))
-            _set(table, key.split("."), plain(settings[key]))
-            found[outer] = functools.reduce(operator.getitem, path, table)
-    return found
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from attnjax.config import RunConfig, override, parse, run_id, to_dict
 from attnjax.config.files import bounded, check_runs
 from attnjax.config.kinds import shown
-from attnjax.config.overrides import folded, outside
+from attnjax.config.overrides import outside
 from attnjax.config.parse import plain
 from attnjax.registry import ENCODINGS
 
@@ -88,8 +88,7 @@ def plan(config: Any, sweep: Sweep = ({},), *, held: Changes | None = None, fact
             resolved = parse(override(config, {**changes, **held, **factor}))
         except ValueError as error:
             raise ValueError(f"entry {number} of the sweep: {error}") from None
-        told = folded({**changes, **outside(factor, changes)}, {**held, **factor})
-        found.setdefault(run_id(resolved), Planned(resolved, told))
+        found.setdefault(run_id(resolved), Planned(resolved, {**changes, **factor}))
     if not found:
         raise ValueError("the sweep is empty")
     return list(found.values())

@@ -1,6 +1,6 @@
 """A folder of runs: `sweep.json` says which, and each run's folder holds all that is known about it.
 
-    sweep.json                 name, config file, protocol, and the runs with what the sweep changed
+    sweep.json                 name, config file, protocol, and the runs
     <run>/                     see `attnjax.records.runs`
     logs/                      what workers printed; who is changing the plan
 
@@ -12,8 +12,7 @@ import dataclasses
 import json
 import pathlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from attnjax import safety
 from attnjax.config import RunConfig, canonical_json, cell_id, run_id, to_dict
@@ -22,7 +21,7 @@ from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
 from attnjax.records import files, status
 from attnjax.records.runs import CONFIG, SIZE_OF_PLAN, folder_of, read_config, read_plan, status_of
-from attnjax.records.values import dotted, jsonable
+from attnjax.records.values import dotted
 from attnjax.sweep.claim import PATIENCE, Owner, claim
 from attnjax.sweep.plan import Planned, population_key
 
@@ -33,12 +32,11 @@ LOOK = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A run of a sweep: its id, its cell's, the population it may train in, and what the sweep changed."""
+    """A run of a sweep: its id, its cell's, and the population it may train in."""
 
     run: str
     cell: str
     group: str
-    overrides: Mapping[str, Any] = dataclasses.field(hash=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +89,7 @@ def prepare(
 
     Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
     """
-    told = [(run_id(one.config), cell_id(one.config), population_key(one.config), one.changes) for one in planned]
-    entries = tuple(Entry(run, cell, group, jsonable(dict(changes))) for run, cell, group, changes in told)
+    entries = tuple(Entry(run_id(one), cell_id(one), population_key(one)) for one, _ in planned)
     root = files.real(root)
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
     _spec(store)  # refuses what would be too large
@@ -129,7 +126,7 @@ def load(root: pathlib.Path) -> Store:
     try:
         if plan.wrong:
             raise ValueError(plan.wrong[0])
-        runs = [Entry(one["run"], str(one["cell"]), str(one["group"]), dict(one["overrides"])) for one in plan.entries]
+        runs = [Entry(one["run"], str(one["cell"]), str(one["group"])) for one in plan.entries]
         name, config_file, protocol = (str(plan.table[name]) for name in ("name", "config_file", "protocol"))
         return Store(root, safe_name(name, "the name of a sweep"), tuple(runs), config_file, protocol)
     except (KeyError, TypeError, ValueError) as error:
