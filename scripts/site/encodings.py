@@ -59,8 +59,8 @@ e^-87 are drawn there.*
 """
 LEGEND = (
     "The length factor is the largest tested multiple of the longest trained length up to which a run holds: exact match of at "
-    "least 0.9, or a loss at most 0.05 nats above that at the trained length. *Fitted* is the number of runs that learned the "
-    "trained lengths; where fewer than half did, the factor says nothing."
+    "least 0.9, or a loss at most 0.05 nats above that at the trained length, however high that is. *Fitted* is the number of "
+    "runs that learned the trained lengths; where fewer than half did, the factor says nothing."
 )
 LINK = "[length table](../experiments/length_table/README.md)"
 
