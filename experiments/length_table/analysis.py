@@ -138,6 +138,7 @@ def tables() -> dict[str, str]:
         "reach": markdown(reach(found)),
         "contrasts": markdown(contrasts(frame)),
         "agreement": agreement(found),
+        "encodings": str(found.index.unique("encoding").size),
         "text": of_text(frame),
         "untrained": untrained(),
     }
