@@ -106,15 +106,15 @@ class ModelConfig(TransformerOptions):
 
 @dataclasses.dataclass(frozen=True)
 class PositionConfig:
-    """Where positions come from: 0, 1, ...; with a random start; a random sorted subset; or within a number (abacus).
+    """Where positions come from: 0, 1, ...; with a random start; a random sorted subset; or within a number (abacus, coupled).
 
-    Random positions lie in 0 .. maximum - 1; with abacus, numbers begin at 1 .. maximum in training (None: at 1), at 1 in
-    tests. `at_test`: 0, 1, ... or the policy of training (abacus stays). `sample_per`: a draw is made for each example or
-    shared by the batch; `sample_per_layer`: each layer has its own, and the embeddings have that of the first. With "arange"
-    nothing is drawn and these do nothing, so that the base of a sweep over policies may have them.
+    Random positions lie in 0 .. maximum - 1; with abacus and coupled, numbers begin at 1 .. maximum in training (None: at 1),
+    at 1 in tests. `at_test`: 0, 1, ... or the policy of training (these two stay). `sample_per`: a draw is made for each
+    example or shared by the batch; `sample_per_layer`: each layer has its own, and the embeddings have that of the first. With
+    "arange" nothing is drawn and these do nothing, so that the base of a sweep over policies may have them.
     """
 
-    policy: Literal["arange", "offset", "randomized", "abacus"] = "arange"
+    policy: Literal["arange", "offset", "randomized", "abacus", "coupled"] = "arange"
     maximum: Count | None = None
     at_test: Literal["arange", "same"] = "arange"
     sample_per: Literal["example", "batch"] = "example"
@@ -239,7 +239,7 @@ class RunConfig:
         settle(self, "")
         safe_name(self.name, "name")
         reach = self.positions.maximum
-        if reach is not None and self.positions.policy != "abacus" and reach < self.task.length_max:
+        if reach is not None and self.positions.policy not in ("abacus", "coupled") and reach < self.task.length_max:
             raise ValueError(f"positions.maximum={reach} is shorter than task.length_max={self.task.length_max}")
         self._check_optimizer()
         self._check_until()

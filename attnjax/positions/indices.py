@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from attnjax.positions.checks import validate_integer, validate_key
-from attnjax.typing import Array, ArrayLike
+from attnjax.typing import Array, ArrayLike, Bool
 
 LARGEST = 2**31 - 1
 """The most positions, counted from 0, for which positions and their count both fit int32."""
@@ -140,17 +140,37 @@ def abacus(
         >>> abacus(np.array([3, 1, 9, 4, 4]), digits=range(5)).tolist()
         [1, 2, 0, 1, 2]
     """
-    tokens, index = _indexed("abacus: tokens", tokens)
-    for digit in digits:
-        validate_integer("abacus", minimum=0, digits=digit)
-    if not len(digits):
-        raise ValueError("abacus: digits must name at least one token id, got none")
-    if not isinstance(start, jax.Array | np.ndarray):
-        validate_integer("abacus", minimum=0, start=start)
-    is_digit = jnp.isin(tokens.astype(jnp.int32), np.array(digits, np.int32))
-    before = jax.lax.cummax(jnp.where(is_digit, -1, index), axis=tokens.ndim - 1)
-    shift = jnp.broadcast_to(jnp.asarray(start, jnp.int32)[..., None], tokens.shape)
+    is_digit, index, shift = _digits("abacus", tokens, digits, start)
+    before = jax.lax.cummax(jnp.where(is_digit, -1, index), axis=index.ndim - 1)
     return jnp.where(is_digit, index - before + shift, 0)
+
+
+def coupled(
+    tokens: Integer[ArrayLike, "*B T"],
+    digits: Sequence[int],
+    start: int | Integer[ArrayLike, "*B"] = 0,
+    highest_first: int = 0,
+) -> Integer[Array, "*B T"]:
+    """Returns the significance of each digit, counted from start + 1, and `start` for every token that is not a digit.
+
+    Digits of equal significance share a position: coupled positions. The first `highest_first` numbers of a row are written
+    highest digit first, the operands as a rule, and all others lowest digit first, as an answer whose length is not known
+    before its end must be.
+    Raises ValueError for what `abacus` refuses, and for a negative `highest_first`.
+    Reference: Cho et al. 2024, arXiv:2405.20671; the authors begin at 1 without a start.
+
+    Example:
+        >>> coupled(np.array([1, 2, 10, 7, 11, 9, 1]), digits=range(10), highest_first=2).tolist()  # 12 + 7 = 19, reversed
+        [2, 1, 0, 1, 0, 1, 2]
+    """
+    validate_integer("coupled", minimum=0, highest_first=highest_first)
+    is_digit, index, shift = _digits("coupled", tokens, digits, start)
+    axis, T = index.ndim - 1, index.shape[-1]
+    before = jax.lax.cummax(jnp.where(is_digit, -1, index), axis=axis)
+    after = jax.lax.cummin(jnp.where(is_digit, T, index), axis=axis, reverse=True)
+    number = jax.lax.cumsum((is_digit & (before == index - 1)).astype(jnp.int32), axis=axis)
+    significance = jnp.where(number > highest_first, index - before, after - index)
+    return shift + jnp.where(is_digit, significance, 0)
 
 
 def _check(owner: str, length: int, maximum: int = LARGEST, batch: int | None = None) -> tuple[int, ...]:
@@ -161,6 +181,21 @@ def _check(owner: str, length: int, maximum: int = LARGEST, batch: int | None = 
     if length > maximum:
         raise ValueError(f"{owner}: length must be at most maximum = {maximum}, got {length}")
     return () if batch is None else (batch,)
+
+
+def _digits(
+    owner: str, tokens: Integer[ArrayLike, "*B T"], digits: Sequence[int], start: int | Integer[ArrayLike, "*B"]
+) -> tuple[Bool[Array, "*B T"], Integer[Array, "*B T"], Integer[Array, "*B T"]]:
+    """Whether a token is a digit, its index, and the start of its row. Raises ValueError as `abacus` says."""
+    tokens, index = _indexed(f"{owner}: tokens", tokens)
+    for digit in digits:
+        validate_integer(owner, minimum=0, digits=digit)
+    if not len(digits):
+        raise ValueError(f"{owner}: digits must name at least one token id, got none")
+    if not isinstance(start, jax.Array | np.ndarray):
+        validate_integer(owner, minimum=0, start=start)
+    is_digit = jnp.isin(tokens.astype(jnp.int32), np.array(digits, np.int32))
+    return is_digit, index, jnp.broadcast_to(jnp.asarray(start, jnp.int32)[..., None], tokens.shape)
 
 
 def _indexed(name: str, values: Integer[ArrayLike, "*B T"]) -> tuple[Array, Integer[Array, "*B T"]]:

@@ -24,6 +24,7 @@ from attnjax.tasks.base import Task
 from attnjax.train.data import sequences
 from attnjax.train.evaluate import Evaluator, evaluation_lengths, padded_size
 from attnjax.train.loop import make_task
+from attnjax.train.position_sampling import OF_DIGITS
 from attnjax.train.step import Trainer, abstract_member
 
 NOTHING = "none: evaluate.lengths and evaluate.validation_lengths are empty, so that the run has no results"
@@ -100,8 +101,8 @@ def _check_range(run: RunConfig, task: Task, field: str, lengths: tuple[int, ...
 def check_positions(run: RunConfig, trainer: Trainer) -> None:
     """Raise ValueError for sequences that reach past the last position of an encoding, as the end of a learned table.
 
-    Positions are those of the tokens of the form (a length has more tokens than its number says), and under abacus those of the
-    digits of numbers.
+    Positions are those of the tokens of the form (a length has more tokens than its number says), and under abacus and
+    coupled those of the digits of numbers.
     """
     policy = run.positions
     asked = [("task.length_max", run.task.length_max, False)]
@@ -110,7 +111,7 @@ def check_positions(run: RunConfig, trainer: Trainer) -> None:
         count, drawn = tokens(run, trainer.task, length), policy.policy != "arange"
         fixed = test and policy.at_test == "arange"
         reach = policy.maximum if drawn and not fixed else count
-        if policy.policy == "abacus":
+        if policy.policy in OF_DIGITS:
             # Numbers have as many digits as a whole answer, and count from 1 or from a start below the maximum.
             reach = trainer.task.output_size(length) + (1 if fixed else policy.maximum or 1)
         for encoding in dict.fromkeys(trainer.model.config.encodings):

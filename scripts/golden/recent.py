@@ -193,7 +193,24 @@ def asentmax() -> Arrays:
     return arrays | {"out": numpy(out)} | slopes(out, arrays["w"], leaves)
 
 
-SETS = dict.fromkeys((bam, nape, grape, fope, wall, inkling, tra, asentmax), 1e-4)
+def coupled() -> Arrays:
+    """Token ids (10 is +, 11 is =) and positions of additions whose answer is reversed; zeros fill up numbers."""
+    path, name = "HanseulJo/position-coupling/src/data/addition.py", "AdditionDatasetWithCoupledPositions"
+    data = definitions(path, name, before="class AdditionDataset: pass").AdditionDatasetWithCoupledPositions
+    options = {"reverse_input": False, "reverse_output": True, "randomize": False, "vanilla": False, "pad_token": "0"}
+    given = SimpleNamespace(**options, inputs=["653+P49", "7+8"], labels=["207P", "51"])
+    rows = []
+    for index in range(2):
+        inputs, labels, of_inputs, of_labels = data.__getitem__(given, index)
+        tokens = [{"+": 10, "=": 11}.get(token) or int(token) for token in f"{inputs} = {labels}".split()]
+        rows.append([tokens, of_inputs + of_labels])
+    width = len(rows[0][0])
+    padded = [[*tokens, *[11] * (width - len(tokens))] for tokens, _ in rows]
+    positions = [[*pos, *[1] * (width - len(pos))] for _, pos in rows]
+    return {"tokens": np.array(padded), "positions": np.array(positions)}
+
+
+SETS = dict.fromkeys((bam, nape, grape, fope, wall, inkling, tra, asentmax, coupled), 1e-4)
 
 if __name__ == "__main__":
     main(SETS, "recent_")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnjax.positions import indices
-from tests.positions.hooks import run
+from tests.positions.hooks import golden, run
 
 KEY = jax.random.key(0)
 
@@ -90,6 +90,15 @@ def test_abacus_by_hand():
     np.testing.assert_array_equal(two, [0, 0, 0, 3, 4, 0, 0, 3, 0, 3])
 
 
+def test_coupled_positions_are_those_of_the_authors():
+    """Their addition, whose answer is reversed; they begin at 1. And by hand with a start, and padding at the start."""
+    arrays = golden("recent_coupled")
+    expected = arrays["positions"].astype(int)
+    np.testing.assert_array_equal(indices.coupled(arrays["tokens"].astype(int), range(10), 1, 2), expected)
+    other = indices.coupled(np.array([[4, 10, 1, 2, 11, 5, 5, 12]] * 2), range(10), np.array([0, 7]))
+    np.testing.assert_array_equal(other, np.array([1, 0, 1, 2, 0, 1, 2, 0])[None] + np.array([[0], [7]]))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -105,6 +114,7 @@ def test_abacus_by_hand():
         (lambda: indices.abacus(np.array([1]), ()), "abacus: digits must name at least one token id"),
         (lambda: indices.abacus(np.array([1]), ["1"]), "abacus: digits must be an integer, got '1'"),
         (lambda: indices.abacus(np.array([1]), [1], start=-1), "abacus: start must be at least 0, got -1"),
+        (lambda: indices.coupled(np.array([1]), [1], 0, -1), "coupled: highest_first must be at least 0, got -1"),
     ],
 )
 def test_refuses(call, message):

@@ -77,6 +77,7 @@ TEXT = {"task.name": "text"}
         (abacus() | learned(10), r"evaluate.lengths 9 0\.\.10 Learned 0\.\.9"),
         (abacus(maximum=60) | learned(64), r"task.length_max 6 0\.\.66 Learned 0\.\.63"),
         ({"positions.policy": "abacus"}, "positions.policy='abacus' 'reverse_string' digits"),
+        (abacus() | {"positions.policy": "coupled"}, "positions.policy='coupled' order reversed_answer 'plain'"),
         (abacus() | {"task.form": "encoder"}, "positions.policy='abacus' task.form 'encoder'"),
         ({"task.name": "induction", "task.length_min": 2, "task.begin": True}, "task.begin 'induction'"),
         # What only tracing finds.
