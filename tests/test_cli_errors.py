@@ -66,15 +66,10 @@ def test_an_error_of_the_package_keeps_its_traceback(failing, error):
         main(["list", "tasks"])
 
 
-@pytest.mark.parametrize(("command", "code"), [(["list", "tasks"], 0), (["run", "theta"], 2)])
-def test_a_reader_that_has_gone_is_no_error_where_nothing_is_trained(monkeypatch, capsys, command, code):
-    def gone(_):
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    monkeypatch.setattr("attnjax.cli.listing.list_", gone)
-    monkeypatch.setattr("attnjax.cli.training.run", gone)
-    assert main(command) == code
-    assert capsys.readouterr().err == ("attnjax: error: [Errno 32] Broken pipe\n" if code else "")
+def test_a_reader_that_has_gone_is_no_error(failing, capsys):
+    failing(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+    assert main(["list", "tasks"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 # Output that nobody takes --------------------------------------------------------------------------------------------------

@@ -40,23 +40,20 @@ def parsed(arguments: Sequence[str] | None) -> "argparse.Namespace":
 
 def _answer(chosen: "argparse.Namespace") -> int:
     """Runs a command and returns its exit status; an error of the user, the disk or the platform becomes one sentence."""
-    code = None
+    code = 0
     try:
         code = chosen.command(chosen)
         _flush()
         return code
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        pass
     except Exception as error:
         from attnjax.cli.errors import sentence
 
-        # The reader of a pipe, such as head, has seen enough; of a command that trains it may have ended before training.
-        if isinstance(error, BrokenPipeError) and (code is not None or not hasattr(chosen, "trainer")):
-            code, told = code or 0, ""
-        else:
-            code, told = WRONG, None if chosen.traceback else sentence(error)
+        code, told = WRONG, None if chosen.traceback else sentence(error)
         if told is None:
             raise
-        if told:
-            print(f"attnjax: error: {told}", file=sys.stderr)
+        print(f"attnjax: error: {told}", file=sys.stderr)
     try:
         _flush()
     except OSError:

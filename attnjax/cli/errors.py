@@ -3,10 +3,8 @@
 All other errors are bugs of this package and keep their traceback.
 """
 
-import importlib
 import os
 import sys
-from typing import Any
 
 from attnjax.sweep.outcome import OUT_OF_MEMORY
 
@@ -27,14 +25,6 @@ def sentence(error: Exception) -> str | None:
         return f"this command needs {error.name}, which is not installed: pip install 'attnjax[plot]'"
     # Where no backend has a device, JAX raises a bare AssertionError.
     return _of_the_platform() if isinstance(error, RuntimeError | AssertionError) else None
-
-
-def provided(module: str, function: str) -> Any:
-    """Return a function of a module that is imported only now, because it needs JAX."""
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{module}.{function} cannot be imported: {error}") from error
 
 
 def _of_the_platform() -> str | None:

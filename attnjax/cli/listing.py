@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from attnjax.cli.errors import provided
 from attnjax.cli.scores import method, score_of, table
 from attnjax.config import TASK_NAMES, parse
 from attnjax.config.files import available, find, folders, opening, protocol, shipped
@@ -64,7 +63,9 @@ def _encodings() -> list[str]:
 def _encoding(name: str) -> str:
     """Label, class and options of an encoding, and the text of its class and its file: formula, hooks, shapes, references."""
     check_name("the encoding", name, tuple(ENCODINGS))
-    kind = provided("attnjax.positions", "ENCODINGS")[name]
+    from attnjax import positions
+
+    kind = positions.ENCODINGS[name]
     options = [f"{one.name}={one.default!r}" for one in inspect.signature(kind).parameters.values()]
     used = f"It is {AXES}." if ENCODINGS[name].axes else f"In a config: model.encoding={name}"
     if options and not ENCODINGS[name].axes:
@@ -83,7 +84,9 @@ def _tasks() -> list[str]:
 def _card(name: str) -> str:
     """The data card of a task with its default options."""
     check_name("the task", name, TASK_NAMES)
-    return provided("attnjax.tasks", "card")(provided("attnjax.tasks", "task")(name)).rstrip()
+    from attnjax import tasks
+
+    return tasks.card(tasks.task(name)).rstrip()
 
 
 def _line(name: str, path: str) -> str:

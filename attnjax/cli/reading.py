@@ -5,7 +5,6 @@ import json
 import os
 
 from attnjax.cli.compilation_cache import keep_programs
-from attnjax.cli.errors import provided
 from attnjax.cli.planning import planned, swept
 from attnjax.config import SCHEMA, cell_id, run_id, to_dict
 from attnjax.config.outside import import_modules
@@ -28,7 +27,9 @@ def show(arguments: argparse.Namespace) -> int:
         print("note: `attnjax run` tunes these runs first; its option --dry-run shows among which candidates")
     if not arguments.no_model:
         import_modules(plan.imports)
-        for name, value in provided("attnjax.train", "describe")(plan.config).items():
+        from attnjax.train import describe
+
+        for name, value in describe(plan.config).items():
             whole = isinstance(value, int) and not isinstance(value, bool)
             print(f"{name:<24}{f'{value:,}' if whole else value}")
     return 0
@@ -36,8 +37,9 @@ def show(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """`attnjax report NAME`: figures, tables and a page."""
-    folder, build = find_folder(arguments.folder), provided("attnjax.report", "build")
-    for path in build(folder, arguments.out):
+    from attnjax import report
+
+    for path in report.build(find_folder(arguments.folder), arguments.out):
         print(path)
     return 0
 
@@ -47,7 +49,9 @@ def explore(arguments: argparse.Namespace) -> int:
     if arguments.runs:
         keep_programs()
     import_modules(arguments.imports)
+    from attnjax.explore import build
+
     texts, runs = [os.fsencode(text) for text in arguments.text], [find_run(run) for run in arguments.runs]
-    path = provided("attnjax.explore", "build")(runs, arguments.out, texts, arguments.layer, arguments.head)
+    path = build(runs, arguments.out, texts, arguments.layer, arguments.head)
     print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
     return 0

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from attnjax.cli.compilation_cache import keep_programs
-from attnjax.cli.errors import provided
 from attnjax.cli.hosts import Joint, jointly
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.progress import say, watched
@@ -57,7 +56,7 @@ def work(arguments: argparse.Namespace) -> int:
     def lead(joint: Joint) -> int:
         """Train the open runs, and return the exit status."""
         _check_worker(arguments, store)
-        return _train(arguments, store, arguments.imports, joint)[0]
+        return _train(arguments, store, _execution(arguments, arguments.imports), joint)[0]
 
     return jointly(arguments, arguments.imports, lead)
 
@@ -74,7 +73,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
     if arguments.report and arguments.executor == "slurm":
         raise ValueError("--report needs --executor local or ray: slurm trains after this command has ended")
     if arguments.report:
-        provided("attnjax.report.drawing", "check_library")()
+        from attnjax.report.drawing import check_library
+
+        check_library()
     if arguments.executor == "ray":
         ray.library()
     if arguments.log:
@@ -96,11 +97,13 @@ def _report(root: pathlib.Path, summary: Summary) -> None:
     """Writes the report, and prints its answer and where its page is."""
     if summary.others or summary.unwritten:
         why = "other processes still work on runs" if summary.others else "some runs could not be read or written"
-        print(f"report: not written, because {why}; later: attnjax report {root}")
+        say(f"report: not written, because {why}; later: attnjax report {root}")
         return
-    made = provided("attnjax.report", "build")(root)
-    print(f"\n{provided('attnjax.report', 'answer')(root).rstrip()}\n")
-    print(f"report: {next(path for path in made if path.suffix == '.html')}")
+    from attnjax import report
+
+    made = report.build(root)
+    say(f"\n{report.answer(root).rstrip()}\n")
+    say(f"report: {next(path for path in made if path.suffix == '.html')}")
 
 
 def _stage(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: Joint) -> tuple[int, Summary | None]:
@@ -111,11 +114,11 @@ def _stage(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint:
         _foresee(plan, store)
     elif arguments.plan:
         command = shlex.join(["attnjax", *worker_words(store.root, arguments.trainer, execution)])
-        print(f"{len(plan.runs)} runs planned in {root}: {command}")
+        say(f"{len(plan.runs)} runs planned in {root}: {command}")
     elif arguments.executor == "slurm":
         _submit(arguments, store, execution)
     else:
-        return _train(arguments, store, plan.imports, joint)
+        return _train(arguments, store, execution, joint)
     return DONE, None
 
 
@@ -147,32 +150,31 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
 def _foresee(plan: Plan, store: Store) -> None:
     """Lists the runs and says how many are done."""
     for one in plan.runs:
-        print(words(one.changes))
+        say(words(one.changes))
     made = states(store.only([entry.run for entry in store.runs if store.directory(entry.run).exists()]))
     counts = Counter(made.get(entry.run, "pending") for entry in store.runs)
     told = ", ".join(f"{count} {state}" for state, count in counts.items() if state != "done")
-    print(f"{len(plan.runs)} runs: {counts['done']} done{told and f', {told}'}, in {store.root}")
+    say(f"{len(plan.runs)} runs: {counts['done']} done{told and f', {told}'}, in {store.root}")
 
 
 def _submit(arguments: argparse.Namespace, store: Store, execution: ExecutionConfig) -> None:
     """Hands the workers of a sweep to SLURM."""
     _retry(arguments, store)
     if not is_open(store):
-        print(f"{len(store.runs)} runs in {store.root}: there is nothing to train")
+        say(f"{len(store.runs)} runs in {store.root}: there is nothing to train")
         return
     worker = worker_words(store.root, arguments.trainer, execution)
     command, count = [sys.executable, "-m", "attnjax", *worker], arguments.workers or 1
     submitted = slurm.submit(store, command, count, dict(arguments.cluster))
-    print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to slurm: {submitted}")
-    print(
-        f"how they stand: attnjax list runs {store.root}; to stop them: scancel {submitted}; the same command goes on"
-    )
+    say(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to slurm: {submitted}")
+    say(f"how they stand: attnjax list runs {store.root}; to stop them: scancel {submitted}; the same command goes on")
 
 
-def _train(arguments: argparse.Namespace, store: Store, imports: Sequence[str], joint: Joint) -> tuple[int, Summary]:
+def _train(
+    arguments: argparse.Namespace, store: Store, execution: ExecutionConfig, joint: Joint
+) -> tuple[int, Summary]:
     """Trains the runs that are not done; returns the exit status and the states of all runs."""
-    stop, execution = Stop(), _execution(arguments, imports)
-    again = _retry(arguments, store)
+    stop, again = Stop(), _retry(arguments, store)
     say(f"{len(store.runs)} runs in {store.root}{again}")
     summary = summarise(store, {})
     if summary.open():  # otherwise JAX is not imported, which the trainer needs
@@ -238,8 +240,6 @@ def _tell(store: Store, summary: Summary, stop: Stop) -> None:
         say(f"stopped: {stop.reason}; the same command continues")
     elif summary.others:
         say("with --wait the same command waits for these runs, and takes over those whose process dies")
-    elif left := summary.left():
-        say(f"left: {len(left)} runs have not ended, and no process works on them; the same command continues them")
     say(summary)
 
 

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 from attnjax.cli.planning import Plan
+from attnjax.cli.progress import say
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.overrides import outside
 from attnjax.records.status import FINAL
@@ -38,7 +39,7 @@ def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: 
             "folder (--out)"
         )
     sizes = f"{len(tuning.families)} families x {len(candidates)} candidates x {len(tuning.seeds)} seeds"
-    print(f"tuning: {sizes}, on validation scores within the trained lengths", flush=True)
+    say(f"tuning: {sizes}, on validation scores within the trained lengths")
     # A failed candidate has the worst score there is, and is no failure of the sweep.
     code, _ = stage(dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None), root / FOLDER)
     store = prepare(root / FOLDER, plan.config.name, tuning.runs, extend=True, dry=True)
@@ -46,9 +47,7 @@ def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: 
     if left and arguments.dry_run:
         _foresee(tuning)
     elif left:
-        print(
-            f"tuning: {len(left)} of {len(store.runs)} runs have not ended; then the same command chooses and goes on"
-        )
+        say(f"tuning: {len(left)} of {len(store.runs)} runs have not ended; then the same command chooses and goes on")
     if left or code == INTERRUPTED:
         return code, None
     chosen = choose(tuning, store)
@@ -73,15 +72,15 @@ def keep_untuned(root: pathlib.Path, plan: Plan) -> None:
 def _foresee(tuning: Tuning) -> None:
     """Say which runs are trained after tuning. Runs that differ in a tuned field alone are one run, whatever is chosen."""
     keys, later = tuning.candidates[0], tuning.tuned([0] * len(tuning.families))
-    print(f"then, with what each family chooses of {', '.join(keys)}:")
+    say(f"then, with what each family chooses of {', '.join(keys)}:")
     for one in later:
-        print(words(outside(one.changes, keys)))
-    print(f"{len(later)} runs after tuning")
+        say(words(outside(one.changes, keys)))
+    say(f"{len(later)} runs after tuning")
 
 
 def _tell(choices: Choices) -> None:
     for one in choices.families:
         values, score = choices.candidates[one.best], f"{one.metric} {one.means[one.best]:.4g}"
-        print(f"chosen   {words(one.changes)}: {words(values)} ({score}, candidate {one.best + 1} of {len(one.means)})")
+        say(f"chosen   {words(one.changes)}: {words(values)} ({score}, candidate {one.best + 1} of {len(one.means)})")
         for note in one.notes(choices.candidates):
-            print(f"         {note}")
+            say(f"         {note}")

@@ -46,14 +46,6 @@ class Entries(NamedTuple):
     foreign: list[str]
 
 
-class Plan(NamedTuple):
-    """What sweep.json says: its table, the entries of its runs that name one, and what is wrong with the others."""
-
-    table: dict[str, Any]
-    entries: list[dict[str, Any]]
-    wrong: list[str]
-
-
 def folder_of(run: pathlib.Path) -> pathlib.Path:
     """Return where the records of a run are: its newest attempt, or its result, which is not there before the run begins.
 
@@ -97,17 +89,18 @@ def entries(root: pathlib.Path) -> Entries:
     return Entries(runs, links, sorted(name for name in others if not OURS.fullmatch(name)))
 
 
-def read_plan(root: pathlib.Path) -> Plan:
-    """Return the plan in a folder of results.
+def read_plan(root: pathlib.Path) -> dict[str, Any]:
+    """Return the plan in a folder of results, each of whose runs is a table that names one.
 
     Raises OSError where it cannot be read, ValueError where it is damaged, and VersionError where it is of a newer schema.
     """
     table = files.read_table(root / SWEEP_FILE, SIZE_OF_PLAN)
-    there = table.get("runs")
-    found = [as_dict(entry) for entry in (there if isinstance(there, list) else [])]
-    named = [RUN.fullmatch(text(entry.get("run"))) is not None for entry in found]
-    wrong = [f"entry {place} of its runs names no run id" for place, known in enumerate(named) if not known]
-    return Plan(table, [entry for entry, known in zip(found, named, strict=True) if known], wrong)
+    if not isinstance(table.get("runs"), list):
+        raise ValueError(f"{root / SWEEP_FILE} is damaged: it lists no runs")
+    for place, entry in enumerate(table["runs"]):
+        if not RUN.fullmatch(text(as_dict(entry).get("run"))):
+            raise ValueError(f"{root / SWEEP_FILE} is damaged: entry {place} of its runs names no run id")
+    return table
 
 
 def read_config(run: pathlib.Path) -> RunConfig:

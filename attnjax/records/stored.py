@@ -36,8 +36,14 @@ def read(directory: str | pathlib.Path) -> Sweep:
 
 
 def _folder(root: pathlib.Path) -> packed.Content:
-    there, (plan, problems) = runs.entries(root), _plan(root)
-    listed = {entry["run"]: text(entry.get("cell")) for entry in plan.entries}
+    there, plan, problems = runs.entries(root), {}, []
+    try:
+        plan = clean(runs.read_plan(root))
+    except VersionError:
+        raise
+    except (OSError, ValueError) as error:
+        problems.append(files.problem(root / SWEEP_FILE, error))
+    listed = {entry["run"]: text(entry.get("cell")) for entry in plan.get("runs", ())}
     problems += [Problem(root / name, runs.LINK) for name in there.links]
     problems += [Problem(root / name, "is not part of a sweep") for name in there.foreign]
     found = []
@@ -47,18 +53,7 @@ def _folder(root: pathlib.Path) -> packed.Content:
         problems += more
     if not any(run.config for run in found):
         raise ValueError(f"{root} holds no run: no folder named by 16 hex digits has a readable config.json")
-    return packed.Content(text(plan.table.get("name")), plan.table, found, problems)
-
-
-def _plan(root: pathlib.Path) -> tuple[runs.Plan, list[Problem]]:
-    """Return what sweep.json says, nothing where it cannot be read, and what is wrong with it."""
-    try:
-        plan = runs.Plan(**clean(runs.read_plan(root)._asdict()))
-    except VersionError:
-        raise
-    except (OSError, ValueError) as error:
-        return runs.Plan({}, [], []), [files.problem(root / SWEEP_FILE, error)]
-    return plan, [Problem(root / SWEEP_FILE, reason) for reason in plan.wrong]
+    return packed.Content(text(plan.get("name")), plan, found, problems)
 
 
 def _run(directory: pathlib.Path, cell: str) -> tuple[Run, list[Problem]]:

@@ -22,8 +22,8 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from attnjax import safety
 from attnjax.config import SCHEMA, RunConfig
@@ -118,10 +118,8 @@ def reopen(run: pathlib.Path) -> None:
     status.write(folder, status.Status("pending", status.read(folder).step, "tried again"))
 
 
-class Train(Protocol):
-    """A training function, see the text of the module."""
-
-    def __call__(self, configs: list[RunConfig], directories: list[pathlib.Path], context: "RunContext") -> None: ...
+Train = Callable[[list[RunConfig], list[pathlib.Path], "RunContext"], None]
+"""A training function, see the text of the module."""
 
 
 @dataclasses.dataclass

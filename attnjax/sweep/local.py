@@ -45,8 +45,6 @@ def run_workers(
     On a CPU a worker has `threads` cores (default: cores / workers), over which it spreads the members of a population.
     `trainer` is "module:function", see `attempt.Train`. Raises ValueError where workers end before they claim a run.
     """
-    if workers < 1 or (threads is not None and threads < 1):
-        raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
     stop, now = stop or Stop(), states(store)
     left = [entry for entry in store.runs if now[entry.run] not in FINAL]
     workers = min(workers, len(groups(left, key=lambda entry: entry.group, limit=execution.population)) or 1)

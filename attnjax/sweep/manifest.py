@@ -68,7 +68,6 @@ def of_run(config: RunConfig, *, attempt: str, population: list[str], mesh: Mesh
         "name": config.name,
         "attempt_token": attempt,
         "population": population,
-        "population_size": len(population),
         "mesh": str(mesh),
         "start_time": now(),
     }

@@ -138,10 +138,6 @@ class Summary:
         """Return the runs that have not ended, whoever works on them, and can."""
         return [run for run, state in self.states.items() if state not in (*FINAL, DAMAGED)]
 
-    def left(self) -> list[str]:
-        """Return the runs that have not ended and that no other process holds."""
-        return [run for run in self.open() if run not in self.others and self.states[run] != UNWRITTEN]
-
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
         return f"{len(self.states)} runs: {counts}"

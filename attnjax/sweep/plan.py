@@ -46,8 +46,6 @@ def vary(key: str, values: Iterable[Any]) -> list[Changes]:
 
 def seeds(count: int, start: int = 0) -> list[Changes]:
     """Runs that differ in both seeds: other parameters and other data. Vary "seed" or "data_seed" alone to part the two."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(f"seeds needs a whole number of at least 1, got {shown(count)}")
     check_runs(count)
     return [{"seed": seed, "data_seed": seed} for seed in range(start, start + count)]
 
@@ -101,8 +99,6 @@ def expand(config: Any, sweep: Sweep = ({},)) -> list[RunConfig]:
 
 def groups(runs: Iterable[Any], key: Callable[[Any], str] | None = None, limit: int | None = None) -> list[list[Any]]:
     """Runs with equal keys together, by first appearance, in lists of at most `limit`. By default by `population_key`."""
-    if limit is not None and limit < 1:
-        raise ValueError(f"a population must have at least 1 run, got {limit}")
     found: dict[str, list[Any]] = {}
     for run in runs:
         found.setdefault((key or population_key)(run), []).append(run)

@@ -124,10 +124,8 @@ def load(root: pathlib.Path) -> Store:
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{root} holds no sweep: there is no {SWEEP_FILE}") from None
     try:
-        if plan.wrong:
-            raise ValueError(plan.wrong[0])
-        runs = [Entry(one["run"], str(one["cell"]), str(one["group"])) for one in plan.entries]
-        name, config_file, protocol = (str(plan.table[name]) for name in ("name", "config_file", "protocol"))
+        runs = [Entry(one["run"], str(one["cell"]), str(one["group"])) for one in plan["runs"]]
+        name, config_file, protocol = (str(plan[name]) for name in ("name", "config_file", "protocol"))
         return Store(root, safe_name(name, "the name of a sweep"), tuple(runs), config_file, protocol)
     except (KeyError, TypeError, ValueError) as error:
         why = f"it or one of its runs has no {error}" if isinstance(error, KeyError) else error

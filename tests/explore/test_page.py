@@ -95,7 +95,7 @@ def test_without_a_run_there_is_the_notebook_alone(folder):
         (["empty", "empty", "empty"], "at most 2 runs, got 3"),
         (["--head", "1"], "folder of a run"),
         (["--out", "empty"], "empty"),
-        (["--out", "file/explore.html"], "error: file: "),
+        (["--out", "file/explore.html"], "File exists: 'file'"),
     ],
 )
 def test_mistakes_are_one_line_and_2(command, message, folder, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnjax.config import RunConfig, cell_id, override, parse
+from attnjax.config import cell_id, override, parse
 from attnjax.sweep import chain, expand, groups, plan, population_key, product, seeds, vary
 
 A, B = vary("train.steps", [5, 6]), vary("train.batch", [7, 8])
@@ -25,11 +25,10 @@ def test_product_changes_the_last_factor_fastest_and_chain_goes_on():
     ("make", "message"),
     [
         (lambda: product(A, A), "two sweeps set 'train.steps'"),
-        (lambda: seeds(0), "at least 1, got 0"),
+        (lambda: plan({}, seeds(0)), "the sweep is empty"),
         (lambda: plan({}, []), "the sweep is empty"),
         (lambda: plan({}, [{}, {"train.stepz": 3}]), "entry 1 of the sweep: unknown key 'train.stepz' .did you mean"),
         (lambda: plan({}, [3]), "entry 0 of the sweep must be a table"),
-        (lambda: groups([RunConfig()], limit=0), "at least 1 run, got 0"),
     ],
 )
 def test_mistakes_are_told(make, message):
