@@ -133,7 +133,7 @@ def programs_of(name: str, implementation: str, way: Way) -> Iterator[tuple]:
     """Yields (program, inputs, stacked cases, expected results) of an implementation, where it can serve this encoding."""
     if implementation in TABLES:
         if serves(name, implementation, way, "causal"):
-            one = matrix.TILES[0] if implementation == "chunked" else implementation
+            one = matrix.TILES if implementation == "chunked" else implementation
             data = matrix.stacked([data for _, data in matrix.cases_of(name, LAYOUT)])
             yield over_cases(matrix.attention(name, one)), inputs_of(name, known=False), data, truths(name, way.dtype)
         return

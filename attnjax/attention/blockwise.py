@@ -41,17 +41,13 @@ from attnjax.positions.checks import INT32
 from attnjax.typing import Array, Bool, Float, Int, PyTree, compute_dtype
 
 LONG = 1024
-"""From this length on, tiles are larger."""
-BATCHES_SPREAD = jax.__version_info__ >= (0, 12)
-"""Whether XLA's products of a batch of small matrices use all cores of a CPU. Before jax 0.12 they used one, and only
-matrices of some 512 rows were spread: there large tiles of few heads are the faster ones, from `LONG` on."""
-SCORES_OF_GROUP = 2**20
-"""Scores of one tile of one group of heads, on a CPU: 4 MiB of float32, which stay in the cache."""
+"""From this length on, tiles are larger: 256 x 256 take at most 9 % more of a CPU's time than 128 x 128 (a gradient at 1,024
+and 2,048 tokens), of which an accelerator would run four times as many one after another."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tiling:
-    """Tiles of `queries` x `keys`, of `heads` key heads at once (None: all of them); an implementation to pass to `attend`.
+    """Tiles of `queries` x `keys`; an implementation to pass to `attend`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -63,25 +59,14 @@ class Tiling:
 
     queries: int = 128
     keys: int = 128
-    heads: int | None = None
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            kind = Count | None if field.name == "heads" else Count
-            coerce(kind, getattr(self, field.name), f"Tiling.{field.name}")
+        coerce(Count, self.queries, "Tiling.queries")
+        coerce(Count, self.keys, "Tiling.keys")
 
 
 Visits = Callable[[Array], tuple[Array, Array]]
 """Returns the key tiles to visit for a query tile, in order, [m], and how many of them."""
-
-
-class Tiles(NamedTuple):
-    """Sizes of tiles; `heads`: key heads at once, on every device if `everywhere`, else on a CPU."""
-
-    queries: int
-    keys: int
-    heads: int
-    everywhere: bool
 
 
 class Results(NamedTuple):
@@ -98,41 +83,37 @@ class Results(NamedTuple):
 def blockwise(call: Call, tiling: Tiling | None = None) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"]]:
     """Returns output and log-sum-exp of every head in memory linear in T and S. `tiling`: sizes other than the default ones."""
     T = call.rows.q.shape[3]
-    tiles, call = padded(call, tiling)
+    tiling, call = padded(call, tiling)
     floats, rest = split(call)
-    out, lse = _attend(tiles, same_axes(floats, call), rest)
+    out, lse = _attend(tiling, same_axes(floats, call), rest)
     return out[:, :, :, :T], lse[:, :, :, :T]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(tiles: Tiles, floats: Call, rest: Call) -> tuple[Array, Array]:
-    return _attend_fwd(tiles, floats, rest)[0]
+def _attend(tiling: Tiling, floats: Call, rest: Call) -> tuple[Array, Array]:
+    return _attend_fwd(tiling, floats, rest)[0]
 
 
-def _attend_fwd(tiles: Tiles, floats: Call, rest: Call) -> tuple[tuple[Array, Array], Any]:
-    results = _in_groups(tiles, functools.partial(forward, tiles), (merge(floats, rest),), None)
+def _attend_fwd(tiling: Tiling, floats: Call, rest: Call) -> tuple[tuple[Array, Array], Any]:
+    results = forward(tiling, merge(floats, rest))
     return (results.out, results.top + results.log_total), (floats, rest, results)
 
 
-def _attend_bwd(tiles: Tiles, saved: Any, cotangents: tuple[Array, Array]) -> tuple[Call, None]:
+def _attend_bwd(tiling: Tiling, saved: Any, cotangents: tuple[Array, Array]) -> tuple[Call, None]:
     floats, rest, results = saved
-
-    def run(call: Call, *others: PyTree) -> Call:
-        # Tiles that no example of any device sees are left out: loops of one length serve all.
-        part = functools.partial(backward, tiles, visits=_visits(tiles, call))
-        return _over_devices(part, (call, *others), floats)
-
-    gradients = _in_groups(tiles, run, (merge(floats, rest), results, *cotangents), floats)
-    return as_types_of(floats, gradients), None
+    call = merge(floats, rest)
+    # Tiles that no example of any device sees are left out: loops of one length serve all.
+    part = functools.partial(backward, tiling, visits=_visits(tiling, call))
+    return as_types_of(floats, _over_devices(part, (call, results, *cotangents), floats)), None
 
 
 _attend.defvjp(_attend_fwd, _attend_bwd)
 
 
-def forward(tiles: Tiles, call: Call) -> Results:
+def forward(tiling: Tiling, call: Call) -> Results:
     """Returns the results of all rows: query tiles one after another, each with the key tiles that it sees."""
-    visits = _visits(tiles, call)
-    t, s = tiles[:2]
+    visits = _visits(tiling, call)
+    t, s = tiling.queries, tiling.keys
 
     def query_tile(i: Array) -> Results:
         """The results of the rows of query tile i."""
@@ -144,7 +125,7 @@ def forward(tiles: Tiles, call: Call) -> Results:
             top, total, out = state
             j = order[step]
             cols = tile_of(call.cols, j, s)
-            seen = _seen(tiles, call, rows, cols, i, j)
+            seen = _seen(tiling, call, rows, cols, i, j)
             logits = scores(call, rows, cols, queries_keys(rows.q, cols.k), seen)
             logits = jnp.where(seen, logits, -jnp.inf)
             new = jnp.maximum(top, logits.max(-1))
@@ -174,14 +155,14 @@ def _start(call: Call, rows: Rows) -> tuple[Array, Array, Array]:
 
 
 def backward(
-    tiles: Tiles, call: Call, results: Results, dout: Array, dlse: Array, visits: Visits | None = None
+    tiling: Tiling, call: Call, results: Results, dout: Array, dlse: Array, visits: Visits | None = None
 ) -> Call:
     """Returns the gradients of the floating leaves, in float32 or float64: query tiles outside, key tiles inside.
 
     `visits`: the tiles to visit for more examples than these.
     """
-    t, s = tiles[:2]
-    visits = visits or _visits(tiles, call)
+    t, s = tiling.queries, tiling.keys
+    visits = visits or _visits(tiling, call)
     delta = (dout * results.out).sum(-1) - dlse
     # Rows that see nothing have no weights; e^(-inf - -inf) would be NaN.
     log_total = jnp.where(results.log_total == -jnp.inf, 0, results.log_total)
@@ -200,7 +181,7 @@ def backward(
             drows, dcols, dshared = state
             j = order[step]
             cols = tile_of(call.cols, j, s)
-            seen = _seen(tiles, call, rows, cols, i, j)
+            seen = _seen(tiling, call, rows, cols, i, j)
             new = _tile_gradients(call, rows, cols, seen, here, columns)
             add_at = lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, _slice(x, j, s) + y.astype(x.dtype), j * s, 3)
             return added(drows, new[0]), jax.tree.map(add_at, dcols, new[1]), added(dshared, new[2])
@@ -249,17 +230,17 @@ def sink_gradient(sink: Float[Array, "1 K G 1"], results: Results, delta: Float[
     return -(jnp.exp(sink - results.top - log_total) * delta).sum((0, 3), keepdims=True)
 
 
-def _seen(tiles: Tiles, call: Call, rows: Rows, cols: Cols, i: Array, j: Array) -> Bool[Array, "b 1 1 t s"]:
+def _seen(tiling: Tiling, call: Call, rows: Rows, cols: Cols, i: Array, j: Array) -> Bool[Array, "b 1 1 t s"]:
     allowed = call.allowed
     if allowed is not None:
-        t, s = tiles[:2]
+        t, s = tiling.queries, tiling.keys
         allowed = jax.lax.dynamic_slice_in_dim(_slice(allowed, i, t), j * s, s, 4)
     return visibility(call.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, allowed)
 
 
-def _visits(tiles: Tiles, call: Call) -> Visits:
+def _visits(tiling: Tiling, call: Call) -> Visits:
     """The key tiles to visit for query tile i, in order, and how many. Tiles that are left out are empty under the mask."""
-    (t, s), span, rows, cols = tiles[:2], call.span, call.rows, call.cols
+    t, s, span, rows, cols = tiling.queries, tiling.keys, call.span, call.rows, call.cols
     everyone = jnp.ones((1, 1, 1, rows.index.shape[3]), bool)
     row_index, col_index = _bounds(rows.index, t, everyone), _bounds(cols.index, s, cols.valid)
     some_valid = cols.valid.reshape(-1, cols.valid.shape[3] // s, s).any((0, 2))
@@ -293,85 +274,46 @@ def _bounds(x: Int[Array, "b 1 1 n"], size: int, valid: Bool[Array, "b 1 1 n"]) 
     return tiles(low).min((0, 2)), tiles(high).max((0, 2))
 
 
-def padded(call: Call, tiling: Tiling | None) -> tuple[Tiles, Call]:
+def padded(call: Call, tiling: Tiling | None) -> tuple[Tiling, Call]:
     """Returns sizes of tiles, and the call with arrays in whole tiles: padded keys are invalid, padded queries are cut off."""
-    (B, K, G, T, _), S = call.rows.q.shape, call.cols.k.shape[3]
-    sizes = tiling or _default_tiling(T, S, B * G, general=any(part.has("score") for part in call.encodings))
-    heads = K if sizes.heads is None else next(n for n in range(min(K, sizes.heads), 0, -1) if K % n == 0)
-    tiles = Tiles(min(sizes.queries, T), min(sizes.keys, S), heads, everywhere=tiling is not None)
-    more_t, more_s = -T % tiles.queries, -S % tiles.keys
-    call = per_distance(call, tiles[:2])
+    T, S = call.rows.q.shape[3], call.cols.k.shape[3]
+    if tiling is None:
+        # A score of an encoding's own may hold many numbers for each entry (FIRE: one per hidden unit).
+        general = any(part.has("score") for part in call.encodings)
+        side = 64 if max(T, S) < LONG else 128 if general else 256
+        tiling = Tiling(side, side)
+    t, s = min(tiling.queries, T), min(tiling.keys, S)
+    call = per_distance(call, (t, s))
     whole = {
-        "rows": jax.tree.map(lambda x: _pad(x, more_t, 3), call.rows),
-        "cols": jax.tree.map(lambda x: _pad(x, more_s, 3), call.cols),
-        "allowed": None if call.allowed is None else _pad(_pad(call.allowed, more_t, 3), more_s, 4),
+        "rows": jax.tree.map(lambda x: _pad(x, -T % t, 3), call.rows),
+        "cols": jax.tree.map(lambda x: _pad(x, -S % s, 3), call.cols),
+        "allowed": None if call.allowed is None else _pad(_pad(call.allowed, -T % t, 3), -S % s, 4),
     }
-    return tiles, jax.tree.map(jnp.asarray, dataclasses.replace(call, **whole))
-
-
-def _default_tiling(T: int, S: int, rows: int, *, general: bool) -> Tiling:
-    """Sizes measured to be fast on a CPU. `rows`: queries of one key head at one index; `general`: the encoding has a score of
-    its own, which may hold many numbers for each score (FIRE: one per hidden unit).
-    """
-    if max(T, S) < LONG:
-        return Tiling(64, 64)
-    side = 128 if BATCHES_SPREAD else 256 if general else 512
-    t, s = min(side, T), min(side, S)
-    return Tiling(t, s, max(1, SCORES_OF_GROUP // (t * s * rows)))
-
-
-def _in_groups(tiles: Tiles, run: Callable[..., Any], inputs: tuple, like: PyTree) -> Any:
-    """`run` on groups of key heads that fit into the caches of a CPU, one after another; on other devices on all at once."""
-    K = inputs[0].cols.k.shape[1]
-    if tiles.heads >= K:
-        return run(*inputs)
-    grouped = lambda *inputs: _in_parts(jax.lax.map, run, inputs, like, 1, K // tiles.heads)
-    return grouped(*inputs) if tiles.everywhere else jax.lax.platform_dependent(*inputs, cpu=grouped, default=run)
+    return Tiling(t, s), jax.tree.map(jnp.asarray, dataclasses.replace(call, **whole))
 
 
 def _over_devices(run: Callable[..., Any], inputs: tuple, like: PyTree) -> Any:
-    """`run` on the examples of each device: each sums over its own, in loops too, and one sum over devices follows."""
+    """`run` on the examples of each device: each sums over its own, in loops too, and one sum over devices follows.
+
+    Leaves of the result that belong to a leaf of `like` which all examples share are summed.
+    """
+    B = inputs[0].rows.q.shape[0]
     meshes = [jax.sharding.get_abstract_mesh(), *(jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(inputs))]
-    parts = math.gcd(inputs[0].rows.q.shape[0], max(map(_devices_of, meshes)))
-    return run(*inputs) if parts == 1 else _in_parts(_at_once, run, inputs, like, 0, parts)
+    parts = math.gcd(B, max(map(_devices_of, meshes)))
+    if parts == 1:
+        return run(*inputs)
+    by_example = lambda x: np.ndim(x) > 1 and x.shape[0] == B
+    axes = jax.tree.map(lambda x: 0 if by_example(x) else None, inputs)
+    split_up = lambda x: x.reshape(parts, -1, *x.shape[1:]) if by_example(x) else x
+    found = jax.vmap(run, in_axes=axes)(*jax.tree.map(split_up, inputs))
+    join = lambda x, one: x.reshape(B, *x.shape[2:]) if by_example(one) else x.sum(0)
+    return jax.tree.map(join, found, like)
 
 
 def _devices_of(mesh: Any) -> int:
     """Devices over which the compiler may spread an axis; 1 without a mesh and inside `jax.shard_map`."""
     manual = jax.sharding.AxisType.Manual
     return math.prod(size for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True) if kind != manual)
-
-
-def _at_once(f: Callable[[PyTree], Any], parts: PyTree) -> Any:
-    return jax.vmap(f)(parts)
-
-
-def _in_parts(
-    through: Callable[..., Any], run: Callable[..., Any], inputs: tuple, like: PyTree, axis: int, parts: int
-) -> Any:
-    """`run` on equal parts of the examples (axis 0) or key heads (axis 1), mapped by `through`.
-
-    Leaves of the result that belong to a leaf of `like` which all parts share are summed over the parts.
-    """
-    n = inputs[0].rows.q.shape[axis]
-    has_axis = lambda x: np.ndim(x) > 1 and x.shape[axis] == n
-    leaves, structure = jax.tree.flatten(inputs)
-    own = [has_axis(leaf) for leaf in leaves]
-    split_up = lambda x: jnp.moveaxis(x.reshape(*x.shape[:axis], parts, -1, *x.shape[axis + 1 :]), axis, 0)
-
-    def one(part: list[Array]) -> Any:
-        rest = iter(part)
-        merged = [next(rest) if mine else leaf for leaf, mine in zip(leaves, own, strict=True)]
-        return run(*jax.tree.unflatten(structure, merged))
-
-    def join(x: Array) -> Array:
-        x = jnp.moveaxis(x, 0, axis)
-        return x.reshape(*x.shape[:axis], n, *x.shape[axis + 2 :])
-
-    found = through(one, [split_up(leaf) for leaf, mine in zip(leaves, own, strict=True) if mine])
-    if like is None:
-        return jax.tree.map(join, found)
-    return jax.tree.map(lambda x, one: join(x) if has_axis(one) else x.sum(0), found, like)
 
 
 def _slice(x: Array, i: Array, size: int) -> Array:

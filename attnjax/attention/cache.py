@@ -24,12 +24,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.call_positions import positions
+from attnjax.attention.call_positions import check_positions, of_parts
 from attnjax.attention.hooks import by_head, mapped, of_keys
 from attnjax.attention.masks import Mask, Span
 from attnjax.attention.record import Source
 from attnjax.positions.base import NoPE, PositionEncoding, Sizes, resolve, validate_encoding
-from attnjax.positions.checks import concrete, is_array, validate_integer
+from attnjax.positions.checks import validate_array, validate_integer
 from attnjax.positions.compose import Compose, each, parts_of
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree, compute_dtype
 
@@ -74,15 +74,13 @@ class KVCache:
         heads: int | None = None,
         encoding: PositionEncoding = NoPE(),
         window: int | tuple[int | None, int | None] | None = None,
-        pos_dtype: Any = jnp.int32,
         length: int | None = None,
     ) -> Self:
         """Returns an empty cache of `capacity` slots for keys and values [batch, ., kv_heads, head_dim].
 
-        `heads`: the query heads, `kv_heads` unless given. `length`: the
-        number of positions that the sequence will have, the capacity unless given.
-        Raises ValueError for sizes below 1, types that cannot hold keys or positions, a ring without room for the window and
-        one token, and a ring for an encoding that scores all keys in their order.
+        `heads`: the query heads, `kv_heads` unless given. `length`: the number of positions that the sequence will have, the
+        capacity unless given. Raises ValueError for sizes below 1, a type that cannot hold keys, a ring without room for the
+        window and one token, and a ring for an encoding that scores all keys in their order.
         """
         N = kv_heads if heads is None else heads
         length = capacity if length is None else length
@@ -91,8 +89,6 @@ class KVCache:
         validate_encoding("KVCache: encoding", encoding)
         if not jnp.issubdtype(dtype, jnp.floating):
             raise ValueError(f"KVCache: dtype must be a floating type, got {np.dtype(dtype)}")
-        if np.dtype(pos_dtype) not in (np.int32, np.float32):
-            raise ValueError(f"KVCache: pos_dtype must be int32 or float32, got {np.dtype(pos_dtype)}")
         if N % kv_heads:
             raise ValueError(f"KVCache: heads must be a multiple of kv_heads={kv_heads}, got {N}")
         left = Mask(window=window).span.left
@@ -104,10 +100,10 @@ class KVCache:
         if left is not None and capacity < left + 1:
             raise ValueError(f"KVCache: a window of {left} needs a capacity of at least {left + 1}, got {capacity}")
         of = Sizes(model=N * head_dim, heads=N, kv_heads=kv_heads, head_dim=head_dim)
-        content = jnp.float64 if np.dtype(dtype) == np.float64 else jnp.float32
-        pos = tuple(_empty(part, of, batch, capacity, pos_dtype, content) for part in parts_of(encoding))
+        pos = tuple(_empty(part, of, batch, capacity, dtype) for part in parts_of(encoding))
         k = jax.ShapeDtypeStruct((batch, kv_heads, 1, capacity, head_dim), dtype)
-        k = jax.eval_shape(lambda k: _mapped(encoding, _drawn(encoding, of), k, pos, of, length), k)
+        drawn = lambda: encoding.init(jax.random.key(0), of)
+        k = jax.eval_shape(lambda k: _mapped(encoding, drawn(), k, pos, of, length), k)
         return cls(
             k=jnp.zeros(k.shape, k.dtype),
             v=jnp.zeros((batch, kv_heads, 1, capacity, head_dim), dtype),
@@ -149,7 +145,8 @@ class KVCache:
         sizes = Sizes(self.heads * self.v.shape[-1], self.heads, self.v.shape[1], self.v.shape[-1])
         index = self.index + np.arange(T, dtype=np.int32)
         pos = self._new_positions(k_pos, index, sizes, B, T)
-        shown = _booleans(valid, B, T)
+        shown = np.ones(T, bool) if valid is None else validate_array("valid", valid, np.bool_, (T,), (B, T))
+        shown = jnp.broadcast_to(shown, (B, T))
         k, v = (x.transpose(0, 2, 1, 3)[:, :, None] for x in (k, v))
         if valid is not None:
             # 0 * NaN would reach the rows that do not see a hidden key.
@@ -221,16 +218,12 @@ class KVCache:
 
     def _new_positions(self, k_pos: PyTree, index: ArrayLike, sizes: Sizes, B: int, T: int) -> tuple[Array, ...]:
         """Positions of new tokens in the shape in which the cache holds those of every part."""
-        parts = parts_of(self.encoding)
-        given = each("k_pos", self.encoding, k_pos) if isinstance(k_pos, tuple) else (k_pos,) * len(parts)
+        given = of_parts("k_pos", k_pos, None, self.encoding, index.reshape(1, 1, 1, T), None, sizes, B)
         found = []
-        for part, at, held in zip(parts, given, self.k_pos, strict=True):
-            pos = positions("k_pos", at, part, index.astype(held.dtype).reshape(1, 1, 1, T), sizes, B, T)
-            known = concrete(pos) if type(part).check is not PositionEncoding.check else None
-            if known is not None:
-                part.check(known[:, 0, 0])
+        for part, pos, held in zip(parts_of(self.encoding), given, self.k_pos, strict=True):
+            check_positions(part, pos, pos)
             if pos.dtype != held.dtype:
-                raise ValueError(f"k_pos is {pos.dtype} but the cache was created with pos_dtype={held.dtype}")
+                raise ValueError(f"k_pos is {pos.dtype}, and the cache of {part} holds {held.dtype}")
             if any(n > m for n, m in zip(pos.shape[1:3], held.shape[1:3], strict=True)):
                 raise ValueError(f"k_pos has a row per head, {pos.shape}, and the cache of {part} holds {held.shape}")
             found.append(jnp.broadcast_to(jnp.asarray(pos), (*held.shape[:3], T, *held.shape[4:])))
@@ -242,22 +235,13 @@ def _known(index: ArrayLike) -> int | None:
     return None if isinstance(index, jax.Array) else int(index)
 
 
-def _booleans(valid: Any, B: int, T: int) -> Bool[Array, "B T"]:
-    valid = np.ones(T, bool) if valid is None else valid if is_array(valid) else np.asarray(valid)
-    if valid.shape not in ((T,), (B, T)) or valid.dtype != bool:
-        raise ValueError(f"valid must be boolean ({T},) or ({B}, {T}), got {valid.dtype}{valid.shape}")
-    return jnp.broadcast_to(valid, (B, T))
-
-
-def _empty(part: PositionEncoding, sizes: Sizes, batch: int, capacity: int, dtype: Any, content: Any) -> Array:
-    """Zeros in the shape that the positions of a part have, with a row per head where it computes them from content."""
-    K, G = (sizes.kv_heads, sizes.heads // sizes.kv_heads) if part.has("context") else (1, 1)
-    shape = (batch, K, G if part.per_head else 1, capacity, *part.features(sizes))
-    return jnp.zeros(shape, content if part.has("context") else dtype)
-
-
-def _drawn(encoding: PositionEncoding, sizes: Sizes) -> PyTree:
-    return encoding.init(jax.random.key(0), sizes)
+def _empty(part: PositionEncoding, sizes: Sizes, batch: int, capacity: int, dtype: Any) -> Array:
+    """Zeros for the positions of a part: whole numbers, or floats with a row per head where it computes them from content."""
+    if not part.has("context"):
+        return jnp.zeros((batch, 1, 1, capacity, *part.features(sizes)), jnp.int32)
+    G = sizes.heads // sizes.kv_heads if part.per_head else 1
+    wide = jnp.float64 if np.dtype(dtype) == np.float64 else jnp.float32
+    return jnp.zeros((batch, sizes.kv_heads, G, capacity, *part.features(sizes)), wide)
 
 
 def _mapped(

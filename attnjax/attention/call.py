@@ -17,9 +17,9 @@ from attnjax.attention.cache import KVCache
 from attnjax.attention.call_positions import check_positions, indices_of_device, of_parts
 from attnjax.attention.hooks import by_head, mapped, of_keys
 from attnjax.attention.masks import Mask, all_true, check_mask, from_first_valid
-from attnjax.attention.record import Call, Cols, Dropout, Ring, Rows, Source
+from attnjax.attention.record import Call, Cols, Dropout, Rows, Source
 from attnjax.positions.base import IN_ATTENTION, NoPE, PositionEncoding, Sizes, resolve, validate_encoding
-from attnjax.positions.checks import concrete, is_array, validate_range
+from attnjax.positions.checks import concrete, validate_array, validate_range
 from attnjax.positions.compose import each, joined, parts_of
 from attnjax.typing import Array, ArrayLike, Bool, Float, PyTree, compute_dtype
 
@@ -48,18 +48,18 @@ def prepare(  # noqa: PLR0913, the keywords of attend
     check_mask(mask)
     if not (dropout is None or isinstance(dropout, Dropout)):
         raise ValueError(f"dropout must be Dropout(key, rate) or None, got {dropout!r}")
-    ring = None
     if cache is None:
-        source, ring = _of_arrays(q, k, v, mask, axis_name, default_pos=k_pos is None)
+        devices = 1 if axis_name is None else _devices(axis_name, mask, default_pos=k_pos is None)
+        source = _of_arrays(q, k, v, mask, axis_name)
     else:
         _check_cached(cache, encoding, axis_name, (k, v, k_pos))
-        source, length = cache.read(q, mask), cache.length if length is None else length
+        source, devices, length = cache.read(q, mask), 1, cache.length if length is None else length
         # A single query at the end of the cache has no key ahead of it: its mask is causal whether or not it says so.
         if q.shape[1] == 1 and mask.q_index is None and mask.k_index is None:
             mask = dataclasses.replace(mask, causal=True)
     (B, T, N, H), (K, S) = q.shape, (source.k.shape[1], source.k.shape[3])
     sizes, dtype = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H), compute_dtype(q, source.k, source.v)
-    length = check_length(length, S if ring is None else S * ring.size, encoding, mask)
+    length = check_length(length, S * devices, encoding, mask)
     rows, cols = _laid_out(q, source, mask, dtype)
     at_rows = of_parts("q_pos", q_pos, source.q_pos, encoding, rows.index, rows.segments, sizes, B)
     at_cols = of_parts("k_pos", k_pos, source.pos, encoding, cols.index, cols.segments, sizes, B)
@@ -79,25 +79,21 @@ def prepare(  # noqa: PLR0913, the keywords of attend
         span=mask.span,
         dtype=q.dtype,
         compute_dtype=dtype,
-        ring=ring,
+        axis_name=axis_name,
     )
     return _encoded(call, sizes, length, cached=cache is not None)
 
 
-def _of_arrays(
-    q: Any, k: Any, v: Any, mask: Mask, axis_name: str | None, *, default_pos: bool
-) -> tuple[Source, Ring | None]:
+def _of_arrays(q: Any, k: Any, v: Any, mask: Mask, axis_name: str | None) -> Source:
     """Keys and values of the caller, which are those of this device where the tokens are spread over devices."""
     if k is None or v is None:
         raise ValueError("attend needs k and v, or a cache")
     check_shapes(q, k, v)
-    T, S, ring = q.shape[1], k.shape[1], None
+    T, S = q.shape[1], k.shape[1]
     if axis_name is None:
         check_alignment(mask, T, S)
-    else:
-        ring = _ring(axis_name, mask, S, default_pos=default_pos)
     k, v = (x.transpose(0, 2, 1, 3)[:, :, None] for x in (k, v))
-    return Source(k, v, indices_of_device(axis_name, S), indices_of_device(axis_name, T)), ring
+    return Source(k, v, indices_of_device(axis_name, S), indices_of_device(axis_name, T))
 
 
 def _check_cached(cache: KVCache, encoding: PositionEncoding, axis_name: str | None, given: tuple) -> None:
@@ -109,8 +105,8 @@ def _check_cached(cache: KVCache, encoding: PositionEncoding, axis_name: str | N
         raise ValueError(f"the cache holds keys for {cache.encoding}, attend got encoding={encoding}")
 
 
-def _ring(axis_name: Any, mask: Mask, S: int, *, default_pos: bool) -> Ring:
-    """The axis of the mesh over which S keys per device are spread. Raises ValueError for calls that cannot be."""
+def _devices(axis_name: Any, mask: Mask, *, default_pos: bool) -> int:
+    """The devices over which an axis of the mesh spreads the tokens. Raises ValueError for calls that cannot be spread."""
     if not isinstance(axis_name, str):
         raise ValueError(f"axis_name must be the name of one axis of a mesh, got {axis_name!r}")
     if mask.allowed is not None:
@@ -118,13 +114,11 @@ def _ring(axis_name: Any, mask: Mask, S: int, *, default_pos: bool) -> Ring:
     if mask.k_segments is not None and default_pos:
         raise ValueError("positions restart at each document, which may begin on another device: pass q_pos and k_pos")
     try:
-        size = jax.lax.axis_size(axis_name)
+        return jax.lax.axis_size(axis_name)
     except NameError:
         raise ValueError(
             f"axis_name={axis_name!r} is no axis of a mesh here: call attend inside jax.shard_map over that axis"
         ) from None
-    default_index = mask.k_index is None
-    return Ring(axis_name, size, S, default_index, default_pos and default_index, mask.k_valid is None)
 
 
 def _laid_out(q: Float[Array, "B T N H"], source: Source, mask: Mask, dtype: Any) -> tuple[Rows, Cols]:
@@ -245,40 +239,28 @@ def along(name: str, array: Any, B: int, n: int) -> ArrayLike | None:
     """Returns integers [n] or [B, n] as int32 [b, 1, 1, n]. Raises ValueError for other shapes and types."""
     if array is None:
         return None
-    array = array if is_array(array) else np.asarray(array)
-    if array.shape not in ((n,), (B, n)):
-        raise ValueError(f"{name} must have shape ({n},) or ({B}, {n}), got {array.shape}")
-    if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise ValueError(f"{name} must be integers, got {array.dtype}")
+    array = validate_array(name, array, np.integer, (n,), (B, n))
     validate_range(name, array)
     return array.astype(np.int32).reshape(-1, 1, 1, n)
 
 
 def _valid(mask: Mask, source: Source, B: int, S: int) -> Bool[ArrayLike, "b 1 1 S"]:
-    ours = mask.k_valid if mask.k_valid is None or is_array(mask.k_valid) else np.asarray(mask.k_valid)
-    if ours is not None and (ours.shape not in ((S,), (B, S)) or ours.dtype != bool):
-        raise ValueError(f"mask.k_valid must be boolean ({S},) or ({B}, {S}), got {ours.dtype}{ours.shape}")
-    both = [x.reshape(-1, 1, 1, S) for x in (ours, source.valid) if x is not None]
-    return both[0] & both[1] if len(both) == 2 else both[0] if both else np.ones((1, 1, 1, S), bool)
+    valid = np.ones((1, 1, 1, S), bool) if source.valid is None else source.valid.reshape(-1, 1, 1, S)
+    if mask.k_valid is None:
+        return valid
+    return valid & validate_array("mask.k_valid", mask.k_valid, np.bool_, (S,), (B, S)).reshape(-1, 1, 1, S)
 
 
 def _allowed(mask: Mask, B: int, T: int, S: int) -> Bool[ArrayLike, "b 1 1 T S"] | None:
     if mask.allowed is None:
         return None
-    allowed = mask.allowed if is_array(mask.allowed) else np.asarray(mask.allowed)
-    if allowed.shape not in ((T, S), (B, T, S)) or allowed.dtype != bool:
-        raise ValueError(f"mask.allowed must be boolean {(T, S)} or {(B, T, S)}, got {allowed.dtype}{allowed.shape}")
-    return allowed.reshape(-1, 1, 1, T, S)
+    return validate_array("mask.allowed", mask.allowed, np.bool_, (T, S), (B, T, S)).reshape(-1, 1, 1, T, S)
 
 
 def _sink(sink: Any, N: int, K: int, dtype: jnp.dtype) -> Float[Array, "1 K G 1"] | None:
-    """The logits of the sinks. Raises ValueError unless there is one floating number per query head."""
     if sink is None:
         return None
-    shape, kind = jnp.shape(sink), getattr(sink, "dtype", None)
-    if shape != (N,) or kind is None or not jnp.issubdtype(kind, jnp.floating):
-        raise ValueError(f"sink must be floating numbers ({N},), one logit per query head, got {kind}{list(shape)}")
-    return jnp.asarray(sink, dtype).reshape(1, K, N // K, 1)
+    return jnp.asarray(validate_array("sink", sink, np.floating, (N,)), dtype).reshape(1, K, N // K, 1)
 
 
 def as_scale(scale: Any, head: int, dtype: jnp.dtype) -> Float[ArrayLike, ""]:

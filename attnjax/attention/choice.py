@@ -52,39 +52,34 @@ def choose(call: Call, implementation: str | Tiling | None, *, needs_lse: bool =
     able = [one for one in IMPLEMENTATIONS if obstacles[one] is None]
     if not able:
         raise NotImplementedError("; ".join(f"{one}: {reason}" for one, reason in obstacles.items()))
-    if name is not None:
-        if name not in able:
-            raise NotImplementedError(
-                f"implementation {name!r} cannot serve this call: {obstacles[name]}; these can: {', '.join(able)}"
-            )
-        reason, passed_over = "asked for by name", dict.fromkeys(IMPLEMENTATIONS, "another was asked for")
+    if name is None:
+        name, reason = _best(call, able)
+    elif name in able:
+        reason = "asked for by name"
     else:
-        name, reason, passed_over = _best(call, able)
-    others = tuple((one, obstacles[one] or passed_over[one]) for one in IMPLEMENTATIONS if one != name)
-    return Explanation(name, reason, others)
+        raise NotImplementedError(
+            f"implementation {name!r} cannot serve this call: {obstacles[name]}; these can: {', '.join(able)}"
+        )
+    others = (
+        (one, obstacles[one] or f"{name} is chosen before it: {reason}") for one in IMPLEMENTATIONS if one != name
+    )
+    return Explanation(name, reason, tuple(others))
 
 
-def _best(call: Call, able: list[str]) -> tuple[str, str, dict[str, str]]:
+def _best(call: Call, able: list[str]) -> tuple[str, str]:
     table, platform = _table_bytes(call), "gpu" if fused.has_cuda() else "cpu"
     small = table <= DENSE_BYTES[platform]
-    size = f"the [B,N,T,S] table takes {size_of(table)}, the limit for it is {size_of(DENSE_BYTES[platform])}"
-    verdicts = {
-        "cudnn": "the kernel of the GPU serves it",
-        "dense": size,
-        "chunked": f"{size}; tiles need linear memory",
-    }
-    order = ["cudnn", "dense", "chunked"] if small or "chunked" not in able else ["cudnn", "chunked", "dense"]
+    order = ["cudnn", "dense", "chunked"] if small else ["cudnn", "chunked", "dense"]
     name = next(one for one in order if one in able)
-    passed_over = dict.fromkeys(IMPLEMENTATIONS, f"{name} is chosen before it")
-    if name == "chunked":
-        passed_over["dense"] = f"{size}; ask for it by name"
-    return name, verdicts[name], passed_over
+    if name == "cudnn":
+        return name, "the kernel of the GPU serves it"
+    return name, f"the [B,N,T,S] table takes {size_of(table)}, the limit for dense is {size_of(DENSE_BYTES[platform])}"
 
 
 def obstacle(name: str, call: Call, needs_lse: bool) -> str | None:
     """Returns why an implementation cannot serve a call, or None if it can."""
-    if call.ring is not None and name != "chunked":
-        return f"the sequence is spread over the mesh axis {call.ring.name!r}, and only tiles go around a ring"
+    if call.axis_name is not None and name != "chunked":
+        return f"the sequence is spread over the mesh axis {call.axis_name!r}, and only tiles go around a ring"
     if needs_lse and any(part.log_weights for part in call.encodings):
         return "weights of this encoding are not normalized, so that there is no log-sum-exp"
     if name == "dense":
@@ -106,7 +101,7 @@ def run(
     name = choose(call, implementation, needs_lse=needs_lse).implementation
     tiling = implementation if isinstance(implementation, Tiling) else None
     if name == "chunked":
-        return ring(call, tiling) if call.ring is not None else blockwise(call, tiling)
+        return ring(call, tiling) if call.axis_name is not None else blockwise(call, tiling)
     if name == "dense":
         return dense(call)
     if implementation is not None:

@@ -62,19 +62,6 @@ class Cols(NamedTuple):
     valid: Bool[ArrayLike, "b 1 1 S"]
 
 
-class Ring(NamedTuple):
-    """A mesh axis of `size` devices with `keys` keys each. Indices, positions and validity of keys are not sent where they
-    follow from the number of a device.
-    """
-
-    name: str
-    size: int
-    keys: int
-    default_index: bool
-    default_pos: bool
-    all_valid: bool
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Call:
@@ -82,7 +69,7 @@ class Call:
 
     `encodings` are the parts that act on logits, and `params` theirs; `dtype` is the type of the caller's queries, and
     `compute_dtype` that of logits, softmax and sums: float32, or float64 where an input is. `overflown`: whether a cache has
-    lost tokens, so that the result is NaN.
+    lost tokens, so that the result is NaN. `axis_name`: the mesh axis over which tokens are spread.
     """
 
     rows: Rows
@@ -97,7 +84,7 @@ class Call:
     span: Span = dataclasses.field(metadata={"static": True})
     dtype: Any = dataclasses.field(metadata={"static": True})
     compute_dtype: Any = dataclasses.field(metadata={"static": True})
-    ring: Ring | None = dataclasses.field(metadata={"static": True})
+    axis_name: str | None = dataclasses.field(metadata={"static": True})
 
 
 class Source(NamedTuple):

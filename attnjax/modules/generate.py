@@ -21,7 +21,7 @@ arXiv:2407.01082 (min p).
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import chex
 import jax
@@ -29,9 +29,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.attention import Mask
+from attnjax.config.kinds import NonNegative, Range, coerce
 from attnjax.modules.models import Decoder, EncoderDecoder, check_tokens
 from attnjax.modules.stack import Stack
-from attnjax.positions.checks import concrete, described, is_array, validate, validate_integer, validate_key
+from attnjax.positions.checks import concrete, described, validate_array, validate_integer, validate_key
 from attnjax.positions.compose import parts_of
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Key, PyTree, compute_dtype
 
@@ -112,20 +113,15 @@ def sampling(
       >>> sampling(11, temperature=0.7, top_p=0.9, stop=[0, 1]).stops.tolist()
       [0, 1]
     """
-    if temperature != 0:
-        validate("generate", temperature=temperature)
+    coerce(NonNegative, temperature, "generate: temperature")
     stops = [] if stop is None else list(stop) if isinstance(stop, Sequence) else [stop]
     for one in stops:
-        validate_integer("generate", 0, vocab - 1, stop=one)
-    rules = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    for name, value in ((name, value) for name, value in rules.items() if value is not None):
-        if name == "top_k":
-            validate_integer("generate", 1, vocab, top_k=value)
-        else:
-            validate("generate", **{name: value})
-            if value > 1:
-                raise ValueError(f"generate: {name} must be at most 1, got {value}")
-        if temperature == 0:
+        coerce(Annotated[int, Range(0, vocab - 1)], one, "generate: stop")
+    share = Annotated[float, Range(0, 1, open_low=True)]
+    rules = {"top_k": (Annotated[int, Range(1, vocab)], top_k), "top_p": (share, top_p), "min_p": (share, min_p)}
+    for name, (kind, value) in rules.items():
+        coerce(kind | None, value, f"generate: {name}")
+        if value is not None and temperature == 0:
             raise ValueError(f"generate: {name}={value} needs a temperature above 0, got temperature=0")
     number = lambda value: None if value is None else np.asarray(value, np.float64)
     numbers = {"temperature": number(temperature or None), "top_p": number(top_p), "min_p": number(min_p)}
@@ -366,10 +362,7 @@ def _counts(name: str, tokens: ArrayLike, valid: ArrayLike | None) -> np.ndarray
     """Returns how many tokens of each row are no padding, [B], or None where that is traced."""
     if valid is None:
         return np.full(tokens.shape[0], tokens.shape[1])
-    came = f"{valid.dtype}{valid.shape}" if is_array(valid) else type(valid).__name__
-    if not is_array(valid) or valid.shape != tokens.shape or valid.dtype != bool:
-        raise ValueError(f"generate: {name} must be booleans {tokens.shape}, got {came}")
-    known = concrete(valid)
+    known = concrete(validate_array(f"generate: {name}", valid, np.bool_, tokens.shape))
     return None if known is None else known.sum(1)
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.config.kinds import Range
+from attnjax.typing import ArrayLike
 
 INT32 = np.iinfo(np.int32)
 MOST = 2**24
@@ -46,6 +47,23 @@ def described(values: Any) -> str:
         ('int32[2, 3]', 'list')
     """
     return f"{values.dtype}{list(values.shape)}" if is_array(values) else type(values).__name__
+
+
+def validate_array(name: str, array: Any, kind: Any, *shapes: tuple[int, ...]) -> ArrayLike:
+    """Returns an array of `kind` (np.integer, np.bool_, np.floating) that has one of the shapes; lists become NumPy arrays.
+
+    Raises ValueError for any other, with what came.
+
+    Example:
+        >>> validate_array("valid", [1, 0], np.bool_, (2,), (3, 2))
+        Traceback (most recent call last):
+        ValueError: valid must be booleans of shape (2,) or (3, 2), got int64[2]
+    """
+    array = array if is_array(array) else np.asarray(array)
+    if array.shape not in shapes or not jnp.issubdtype(array.dtype, kind):
+        kinds = {np.integer: "integers", np.bool_: "booleans", np.floating: "floating numbers"}[kind]
+        raise ValueError(f"{name} must be {kinds} of shape {' or '.join(map(str, shapes))}, got {described(array)}")
+    return array
 
 
 def validate_tokens(owner: str, x: Any, pos: Any) -> None:
@@ -107,20 +125,6 @@ def validate_key(owner: str, key: jax.Array) -> jax.Array:
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
         raise ValueError(f"{owner}: key must be one typed key made by jax.random.key, got {key!r}")
     return key
-
-
-def validate(owner: str, **fields: Any) -> None:
-    """Raises ValueError where a number is not positive and finite, with owner, field and value.
-
-    Example:
-        >>> validate("generate", temperature=-1.0)
-        Traceback (most recent call last):
-        ValueError: generate: temperature must be positive and finite, got -1.0
-    """
-    for name, number in fields.items():
-        real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
-        if not real or not 0 < number < math.inf:
-            raise ValueError(f"{owner}: {name} must be positive and finite, got {number!r}")
 
 
 def validate_integer(owner: str, minimum: int = 1, most: float = math.inf, **fields: Any) -> None:

@@ -123,7 +123,7 @@ ROUNDING = {"kerple-power": 1750 * 2**-24, "grape": 4 * FARTHEST * 2**-24}
 oracle in float32 is as far from the oracle in float64 as the package is: 2.1e-5 in the gradient of k, 6.8e-5 in that of r2.
 GRAPE: frequencies and angles, up to `FARTHEST`, of queries and keys are rounded."""
 GRADIENTS = ("q", "k", "v", "params", "scale", "sink")
-TILES = (aj.Tiling(5, 7), aj.Tiling(5, 7, heads=1))
+TILES = aj.Tiling(5, 7)
 """Several tiles in both directions, and padding of both."""
 
 

@@ -49,15 +49,12 @@ def compare(name, layout, dtype, ways, *, gradients=True, disorder=8):
 def ways_of(name):
     """The implementations that can serve."""
     whole = any(part.whole_table for part in parts_of(ENCODINGS[name]))
-    return ("dense",) if whole else ("dense", *matrix.TILES)
+    return ("dense",) if whole else ("dense", matrix.TILES)
 
 
-TILES, ONE_HEAD = matrix.TILES
 BY_DAY = {
-    "nope": (ONE_HEAD, "dense"),
-    "t5": ("dense", ONE_HEAD),
-    **dict.fromkeys(("fire", "self_extend", "repo", "alibi"), (TILES,)),
-    **dict.fromkeys(("transformer_xl", "fox"), (ONE_HEAD,)),
+    **dict.fromkeys(("nope", "t5"), ("dense", matrix.TILES)),
+    **dict.fromkeys(("fire", "self_extend", "repo", "alibi", "transformer_xl", "fox"), (matrix.TILES,)),
 }
 """They stand by day for all in these implementations: maps act before one is chosen, and tiles call every bias alike."""
 
@@ -192,7 +189,7 @@ def test_fractional_positions_and_their_gradients(name):
 
     true = lambda *given: matrix.truth(name)(*given, jnp.asarray(allowed))
     expected = outcome(differentiated(true), inputs, pos, "float64")
-    got = outcome(differentiated(functools.partial(ours, way=TILES)), inputs, pos, "float32")
+    got = outcome(differentiated(functools.partial(ours, way=matrix.TILES)), inputs, pos, "float32")
     assert_near(got, expected, TOLERANCE["float32"], name)
 
 

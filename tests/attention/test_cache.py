@@ -69,16 +69,16 @@ def test_left_padding_sees_and_adds_nothing():
 
 
 def test_positions_given_with_the_keys_are_those_of_the_queries():
-    encoding, pos = aj.compose(RoPE(), ALiBi()), np.float32([np.arange(T) * 7, np.arange(T) ** 2]) / 4
+    encoding, pos = aj.compose(RoPE(), ALiBi()), np.array([np.arange(T) * 7, np.arange(T) ** 2])
     options = {"encoding": encoding, "q_pos": pos, "k_pos": pos, "mask": CAUSAL}
-    cache = lambda: created(encoding=encoding, pos_dtype="float32")
+    cache = lambda: created(encoding=encoding)
     run = lambda x: (through(cache(), x, 5, 3, pos=pos)[0], attend(x, x, x, **options))
     assert_pairs([compiled(run, tokens())])
 
 
 def test_positions_count_on_where_none_are_given():
     def run():
-        cache = appended(created(encoding=aj.compose(RoPE(), ALiBi()), pos_dtype="float32"), 2, 1)
+        cache = appended(created(encoding=aj.compose(RoPE(), ALiBi())), 2, 1)
         ring = appended(created(capacity=4, window=2), 2, 2, 1, 2)
         return [(cache.k_pos, cache.last_positions()), (ring.k_pos, ring.last_positions())]
 
@@ -268,8 +268,11 @@ def appends(size, **change):
 
 def of_heads(encoding, **change):
     """Positions of four query heads, appended with two key heads."""
-    k = np.zeros((B, 3, 2, H), np.float32)
-    return created(kv_heads=2, encoding=encoding, **change).append(k, k, np.zeros((B, 4, 3), np.float32))
+    k, pos = (
+        np.zeros((B, 3, 2, H), np.float32),
+        np.zeros((B, 4, 3), np.float32 if encoding.has("context") else np.int32),
+    )
+    return created(kv_heads=2, encoding=encoding, **change).append(k, k, pos)
 
 
 MISTAKES = [
@@ -288,11 +291,11 @@ MISTAKES = [
     (lambda: created(window=8), "at least 9, got 8"),
     (lambda: appends(2, k=np.zeros((B, 2, N, H + 1), np.float32)), r"\(2, T, 4, 4\).* got k \(2, 2, 4, 5\)"),
     (lambda: appends(0), r"T >= 1, got k \(2, 0, 4, 4\)"),
-    (lambda: appends(2, k_pos=np.array([0.5, 1.5])), "k_pos is float32 .*pos_dtype=int32"),
-    (lambda: appends(2, valid=np.ones((B, 3), bool)), r"valid .*\(2,\) or \(2, 2\), got bool\(2, 3\)"),
+    (lambda: appends(2, k_pos=np.array([0.5, 1.5])), "k_pos is float32, .*XPos.*int32"),
+    (lambda: appends(2, valid=np.ones((B, 3), bool)), r"valid .*\(2,\) or \(2, 2\), got bool\[2, 3\]"),
     (lambda: appends(5), "5 tokens with window 2 .*at least 7, the cache has 6"),
     (lambda: of_heads(FoX()), r"k_pos .*got \(2, 4, 3\)"),
-    (lambda: of_heads(ALiBi(), heads=4, pos_dtype="float32"), r"ALiBi\(.*\(2, 1, 1, 8\)"),
+    (lambda: of_heads(ALiBi(), heads=4), r"ALiBi\(.*\(2, 1, 1, 8\)"),
 ]
 
 

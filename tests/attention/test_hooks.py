@@ -176,7 +176,7 @@ def test_an_encoding_with_parameters_of_every_kind():
         return jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True)(*given)
 
     def tiles(p, q, k, v, scale):
-        options = {"encoding": both, "params": (p, {}), "mask": CAUSAL, "implementation": Tiling(4, 3, heads=1)}
+        options = {"encoding": both, "params": (p, {}), "mask": CAUSAL, "implementation": Tiling(4, 3)}
         return attend(q, k, v, scale=scale, **options)
 
     def cached(p, q, k, v, scale):

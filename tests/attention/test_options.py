@@ -14,7 +14,7 @@ from tests.attention.matrix import compiled, differentiated, learned
 
 B, T, S, N, K, H = 2, 7, 12, 4, 2, 4
 SIZES, CAUSAL = Sizes(N * H, N, K, H), Mask(causal=True)
-WAYS = {"dense": "dense", "tiles": Tiling(3, 5, heads=1)}
+WAYS = {"dense": "dense", "tiles": Tiling(3, 5)}
 IMPLEMENTATIONS = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 

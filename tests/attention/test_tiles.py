@@ -5,7 +5,6 @@ order.
 """
 
 import math
-import re
 
 import jax
 import jax.numpy as jnp
@@ -96,24 +95,6 @@ def test_gradients_repeat_bit_for_bit(name):
     assert all(bits(run(*given)) == first for _ in range(5))
     jax.clear_caches()
     assert bits(made()(*given)) == first
-
-
-# Groups of heads, decided where a program is lowered
-
-
-@pytest.mark.parametrize("platform", ["cuda", "cpu"])
-def test_heads_go_at_once_on_accelerators(platform):
-    """A loop over tiles of queries and one over tiles of keys; a CPU has one more over groups of heads, as has every platform
-    where a tiling asks for groups."""
-    x, k = (jax.ShapeDtypeStruct((64, 1024, heads, 8), jnp.float32) for heads in (4, 2))
-
-    def loops(way):
-        program = jax.jit(lambda q, k, v: attend(q, k, v, mask=Mask(causal=True), implementation=way)).trace(x, k, k)
-        return len(re.findall(r"stablehlo\.while", program.lower(lowering_platforms=(platform,)).as_text()))
-
-    assert loops("chunked") == (3 if platform == "cpu" else 2)
-    assert loops(Tiling(128, 128, heads=1)) == 3
-    assert loops(Tiling(128, 128)) == 2
 
 
 def test_distances_that_int32_cannot_hold():
