@@ -16,6 +16,5 @@ from attnjax.modules.models import (
     Decoder as Decoder,
     Encoder as Encoder,
     EncoderDecoder as EncoderDecoder,
-    Gates as Gates,
 )
 from attnjax.modules.stack import replace_constants as replace_constants

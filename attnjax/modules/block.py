@@ -190,7 +190,6 @@ class TransformerBlock(nnx.Module):
         mask: Mask = Mask(),
         pos: ArrayLike | None = None,
         gate: Float[Array, "*B N"] | None = None,
-        cross_gate: Float[Array, "*B N"] | None = None,
         params: PyTree = None,
         key: Key[Array, ""] | None = None,
         query_indices: Int[Array, "B M"] | None = None,
@@ -203,7 +202,7 @@ class TransformerBlock(nnx.Module):
           memory: the input of cross-attention; required by a layer that has it, and refused by one that has not.
           mask: of self-attention, as in `attend`.
           pos: positions of self-attention, as in `MultiHeadAttention`. Cross-attention has no encoding.
-          gate, cross_gate: a factor of the output of each head, [N] or [B, N], in self- and in cross-attention.
+          gate: a factor of the output of each head of self-attention, [N] or [B, N].
           params: parameters of the encoding, used in place of the block's own.
           key: applies dropout at the rates of the config; without it nothing is dropped.
           query_indices: [B, M], the indices at which the output is computed; all T unless given.
@@ -220,7 +219,7 @@ class TransformerBlock(nnx.Module):
         attention = lambda y: (self.attention(y, mask=mask, q_pos=pos, dropout=dropout[0], **options), None)
         if query_indices is not None and memory is not None:
             memory = memory._replace(mask=gather_mask(memory.mask, query_indices))
-        cross = lambda layer, y, m: (layer(y, m.x, mask=m.mask, gate=cross_gate, dropout=dropout[1]), None)
+        cross = lambda layer, y, m: (layer(y, m.x, mask=m.mask, dropout=dropout[1]), None)
         return self._sublayers(x, memory, attention, cross, keys[2:], query_indices)[0]
 
     def weights(

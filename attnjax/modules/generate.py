@@ -30,7 +30,8 @@ import numpy as np
 
 from attnjax.attention import Mask
 from attnjax.config.kinds import NonNegative, Range, coerce
-from attnjax.modules.models import Decoder, EncoderDecoder, check_tokens
+from attnjax.modules.embedding import check_tokens
+from attnjax.modules.models import Decoder, EncoderDecoder
 from attnjax.modules.stack import Stack
 from attnjax.positions.checks import concrete, described, validate_array, validate_integer, validate_key
 from attnjax.positions.compose import parts_of

@@ -7,12 +7,8 @@ A token without a position is at its index in the sequence, or in its document w
 """
 
 import dataclasses
-import math
 from typing import NamedTuple
 
-import chex
-import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from attnjax.attention import Mask
@@ -21,92 +17,12 @@ from attnjax.config.architecture import Window
 from attnjax.modules.attention import default_positions, gather
 from attnjax.modules.block import Memory
 from attnjax.modules.config import TransformerConfig
-from attnjax.modules.parameters import add, kernel, split, zeros
+from attnjax.modules.embedding import OF_EMBEDDING, TokenEmbedding, Tokens
+from attnjax.modules.parameters import split
 from attnjax.modules.stack import Caches, Gate, Memories, Stack
-from attnjax.positions.checks import concrete, described, is_array
-from attnjax.positions.projection import project
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
-Tokens = Int[ArrayLike, "B T"]
 Source = Int[ArrayLike, "B S"]
-OF_EMBEDDING = ("vocab", "embed_scale", "embed_std", "token_types", "dtype", "param_dtype")
-"""Fields of a config that describe its embedding."""
-
-
-class TokenEmbedding(nnx.Module):
-    """Maps token ids [B, T] to embeddings [B, T, D], and features [B, T, D] to logits [B, T, V].
-
-    The learned parameters are `table` [V, D], initially normal with variance 1/D, or `config.embed_std`^2; `types`, a
-    row per token type, if `config.token_types`; `w_out` [D, V] unless `config.tie_embeddings`; `b_out` [V] if
-    `config.output_bias`. With `config.embed_scale` embeddings are multiplied by sqrt(D), and the tied output matrix is
-    not (Vaswani et al. 2017, section 3.4).
-
-    Args:
-      config: sizes and options.
-      rngs: the stream `params` draws the initial values.
-    """
-
-    def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
-        V, D, dtype, std = config.vocab, config.model, config.param_dtype, config.embed_std
-        self.config = config
-
-        def rows(count: int) -> nnx.Param:
-            table = kernel((D, count), 1, dtype=dtype, rngs=rngs)[...].T
-            return nnx.Param(table if std is None else table * jnp.asarray(std * math.sqrt(D), table.dtype))
-
-        self.table = rows(V)
-        self.types = rows(config.token_types) if config.token_types else None
-        self.w_out = kernel((D, V), 1, dtype=dtype, rngs=rngs) if not config.tie_embeddings else None
-        self.b_out = zeros((V,), dtype=dtype) if config.output_bias else None
-
-    def __call__(self, tokens: Tokens, types: Tokens | None = None) -> Float[Array, "B T D"]:
-        """Returns the embeddings of the tokens plus those of their types, 0 unless given, in `config.dtype`.
-
-        While tracing, the embedding of a token or type out of range is NaN, since its value is not known.
-
-        Raises:
-          ValueError: a token outside 0 .. V-1 or a type out of range, or types given to a model that has none.
-        """
-        check_tokens("tokens", tokens, self.config.vocab)
-        x = _lookup(self.table, tokens, self.config.dtype)
-        x = x * jnp.asarray(math.sqrt(self.config.model), x.dtype) if self.config.embed_scale else x
-        if self.types is None:
-            if types is not None:
-                raise ValueError("token types were given to a model without; set token_types in its config")
-            return x
-        types = np.zeros(tokens.shape, np.int32) if types is None else types
-        check_tokens("token types", types, self.config.token_types)
-        if types.shape != tokens.shape:
-            raise ValueError(f"token types must have the shape of the tokens, {tokens.shape}, got {types.shape}")
-        return x + _lookup(self.types, types, self.config.dtype)
-
-    def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Returns the logits of features x, in float32 (float64 where x is): x W_out * logits_scale + b_out.
-
-        Operands of 16 bits stay so, and so do those of the gradient, see `attnjax.positions.projection`.
-        """
-        chex.assert_shape(x, (None, None, self.config.model))
-        w = self.table[...].T if self.w_out is None else self.w_out[...]
-        factor = self.config.logits_scale
-        logits = project(x.reshape(-1, x.shape[-1]), w, precision=None).reshape(*x.shape[:-1], -1)
-        return add(logits if factor == 1 else logits * jnp.asarray(factor, logits.dtype), self.b_out)
-
-
-def _lookup(table: nnx.Param, tokens: Tokens, dtype: str) -> Float[Array, "B T D"]:
-    """Returns the rows of the tokens, and NaN where a token has none."""
-    tokens = jnp.asarray(tokens)
-    inside = (tokens >= 0) & (tokens < table.shape[0])
-    x = table[...][jnp.where(inside, tokens, 0)].astype(dtype)
-    return jnp.where(inside[..., None], x, jnp.asarray(jnp.nan, x.dtype))
-
-
-def check_tokens(name: str, tokens: ArrayLike, vocab: int) -> None:
-    """Raises ValueError unless tokens are integers [B, T], and in 0 .. V-1 where their values are known."""
-    if not is_array(tokens) or tokens.ndim != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
-        raise ValueError(f"{name} must be integers [B, T], got {described(tokens)}")
-    known = concrete(tokens)
-    if known is not None and known.size and not 0 <= known.min() <= known.max() < vocab:
-        raise ValueError(f"{name} must be in 0..{vocab - 1}, got values in {known.min()}..{known.max()}")
 
 
 def _positions(tokens: Tokens, pos: ArrayLike | None, mask: Mask, axis_name: str | None = None) -> ArrayLike:
@@ -212,6 +128,7 @@ class Encoder(TokenModel):
       ValueError: an encoding that exists for causal masks alone, such as `XPos`.
 
     Example:
+      >>> import numpy as np
       >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32)
       >>> encoder = Encoder(config, rngs=nnx.Rngs(0))
       >>> encoder(np.array([[1, 2, 3]])).shape
@@ -239,6 +156,7 @@ class Decoder(TokenModel):
       rngs: the stream `params` draws the initial values.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32)
       >>> decoder = Decoder(config, rngs=nnx.Rngs(0))
       >>> tokens = jnp.array([[1, 2, 3]])
@@ -286,22 +204,6 @@ class Decoder(TokenModel):
         return self.output(x if query_indices is None else gather(x, query_indices, 1)), caches
 
 
-class Gates(NamedTuple):
-    """A factor of the output of each head, [L, N] or [L, B, N], in the three kinds of attention; 0 removes a head.
-
-    Example:
-      >>> Gates(cross=jnp.zeros((2, 4))).encoder is None
-      True
-    """
-
-    encoder: Gate | None = None
-    decoder: Gate | None = None
-    cross: Gate | None = None
-
-
-NO_GATES = Gates()
-
-
 class Weights(NamedTuple):
     """The attention weights of every layer, in the three kinds of attention."""
 
@@ -335,6 +237,7 @@ class EncoderDecoder(nnx.Module):
     Reference: Vaswani et al. 2017 (arXiv:1706.03762), figure 1.
 
     Example:
+      >>> import numpy as np
       >>> config = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=32)
       >>> model = EncoderDecoder(config, rngs=nnx.Rngs(0))
       >>> source, target = np.array([[3, 1, 4, 1]]), np.array([[0, 2]])
@@ -365,7 +268,6 @@ class EncoderDecoder(nnx.Module):
         target_pos: ArrayLike | None = None,
         source_mask: Mask = Mask(),
         target_mask: Mask = Mask(),
-        gates: Gates = NO_GATES,
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "B T V"]:
         """Returns the logits [B, T, V]; the mask of the target is made causal.
@@ -375,15 +277,13 @@ class EncoderDecoder(nnx.Module):
           source_pos, target_pos: positions, as in `TokenModel`.
           source_mask, target_mask: padding, segments and windows; padding of the source and equal segments also hold in
             cross-attention.
-          gates: factors of heads.
           key: applies dropout at the rates of the configs; without it nothing is dropped.
         """
         keys, mask = split(key, 2), causal(target_mask)
-        memory = self.encode(source, pos=source_pos, mask=source_mask, gate=gates.encoder, key=keys[0])
+        memory = self.encode(source, pos=source_pos, mask=source_mask, key=keys[0])
         memory = Memory(memory, _cross_mask(source_mask, target_mask))
         x, pos = self.embedding(target), _positions(target, target_pos, mask)
-        options = {"gate": gates.decoder, "cross_gate": gates.cross, "key": keys[1]}
-        return self.embedding.logits(self.decoder(x, memory, mask=mask, pos=pos, **options))
+        return self.embedding.logits(self.decoder(x, memory, mask=mask, pos=pos, key=keys[1]))
 
     def encode(
         self,
@@ -391,12 +291,11 @@ class EncoderDecoder(nnx.Module):
         *,
         pos: ArrayLike | None = None,
         mask: Mask = Mask(),
-        gate: Gate | None = None,
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "B S D"]:
         """Returns the features of the encoder, [B, S, D]."""
         pos = _positions(source, pos, mask)
-        return self.encoder(self.embedding(source), mask=mask, pos=pos, gate=gate, key=key)
+        return self.encoder(self.embedding(source), mask=mask, pos=pos, key=key)
 
     def weights(
         self,
@@ -407,16 +306,14 @@ class EncoderDecoder(nnx.Module):
         target_pos: ArrayLike | None = None,
         source_mask: Mask = Mask(),
         target_mask: Mask = Mask(),
-        gates: Gates = NO_GATES,
     ) -> Weights:
         """Returns the attention weights of a call with the same arguments."""
         mask, at = causal(target_mask), _positions(source, source_pos, source_mask)
-        encoder, _ = self.encoder.weights(self.embedding(source), mask=source_mask, pos=at, gate=gates.encoder)
-        memory = self.encode(source, pos=source_pos, mask=source_mask, gate=gates.encoder)
+        encoder, _ = self.encoder.weights(self.embedding(source), mask=source_mask, pos=at)
+        memory = self.encode(source, pos=source_pos, mask=source_mask)
         memory = Memory(memory, _cross_mask(source_mask, target_mask))
         x, pos = self.embedding(target), _positions(target, target_pos, mask)
-        options = {"gate": gates.decoder, "cross_gate": gates.cross}
-        decoder, cross = self.decoder.weights(x, memory, mask=mask, pos=pos, **options)
+        decoder, cross = self.decoder.weights(x, memory, mask=mask, pos=pos)
         assert cross is not None
         return Weights(encoder, decoder, cross)
 

@@ -18,7 +18,7 @@ on a CPU with jax 0.10.2:
         48    yes               12.7    135.5    1883               0.3      4.0     238
 
 In a loop `remat` saves memory on a CPU too. Two layers are compiled no faster. The last layer is computed for all positions,
-also where `query_indices` ask for few; and decoding copies the cache of a layer for every token, and is better unrolled.
+also where `query_indices` ask for few. Decoding is unrolled.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ from attnjax.positions.compose import parts_of
 from attnjax.typing import Array, ArrayLike, Float, Int, Key, PyTree
 
 Blocks = nnx.List | TransformerBlock
-Caches = tuple[KVCache, ...] | KVCache
-Memories = tuple[Memory, ...] | Memory
+Caches = tuple[KVCache, ...]
+Memories = tuple[Memory, ...]
 Gate = Float[Array, "L *B N"]
 
 
@@ -62,7 +62,7 @@ class Stack(nnx.Module):
       mask: of self-attention, as in `attend`. A window in it replaces those of the config.
       pos: positions [T] or [B, T], or [L, B, T] where every layer has its own; the input takes those of the first layer. For
         an encoding with A coordinates also [B, T, A] or [L, B, T, A]; without the last axis all coordinates are the same.
-      gate, cross_gate: a factor of the output of each head, [L, N] or [L, B, N].
+      gate: a factor of the output of each head of self-attention, [L, N] or [L, B, N].
       key: applies dropout at the rates of the config; without it nothing is dropped.
       query_indices: [B, M], the indices at which the last layer is computed; all T unless given.
       axis_name: inside `jax.shard_map`, the mesh axis over which the T tokens are spread, as in `attend`.
@@ -104,7 +104,6 @@ class Stack(nnx.Module):
         mask: Mask = Mask(),
         pos: ArrayLike,
         gate: Gate | None = None,
-        cross_gate: Gate | None = None,
         key: Key[Array, ""] | None = None,
         query_indices: Int[Array, "B M"] | None = None,
         axis_name: str | None = None,
@@ -112,7 +111,7 @@ class Stack(nnx.Module):
         """Returns the features of every position, or of `query_indices` alone (of which scanned layers compute all)."""
         L, scanned = self.config.layers, self.config.scan_layers
         *keys, last = split(key, L + 1)
-        each: dict[str, Any] = {"key": keys, "gate": gate, "cross_gate": cross_gate}
+        each: dict[str, Any] = {"key": keys, "gate": gate}
         if not scanned:
             each["query_indices"] = [None] * (L - 1) + [query_indices]
         layer = lambda block, x, **own: (block(x, memory, axis_name=axis_name, **own), None)
@@ -136,32 +135,19 @@ class Stack(nnx.Module):
         mask: Mask = Mask(),
         pos: ArrayLike,
         gate: Gate | None = None,
-        cross_gate: Gate | None = None,
     ) -> tuple[Float[Array, "L B N T T"], Float[Array, "L B N T S"] | None]:
         """Returns the weights of self-attention and of cross-attention (None without it) of every layer."""
-
-        def layer(block: TransformerBlock, x: Array, cross_gate: Array | None, **own: Any) -> tuple[Array, Any]:
-            return block(x, memory, cross_gate=cross_gate, **own), block.weights(x, memory, **own)
-
-        return stacked(self._run(layer, self.embed(x, pos), mask, pos, {"gate": gate, "cross_gate": cross_gate})[1])
+        layer = lambda block, x, **own: (block(x, memory, **own), block.weights(x, memory, **own))
+        return stacked(self._run(layer, self.embed(x, pos), mask, pos, {"gate": gate})[1])
 
     def cache(self, batch: int, capacity: int, *, window: Window | None = None, length: int | None = None) -> Caches:
-        """Returns an empty KV cache per layer, in `config.dtype`; with a `window`, ring buffers (`KVCache.create`).
-
-        With `scan_layers` it is one cache whose arrays have a leading axis [L].
-        """
+        """Returns an empty KV cache per layer, in `config.dtype`; with a `window`, ring buffers (`KVCache.create`)."""
         options = {"dtype": jnp.dtype(self.config.dtype), "window": window, "length": length}
-        if not self.config.scan_layers:
-            return tuple(block.attention.cache(batch, capacity, **options) for block in self.blocks)
-        one = self.blocks.attention.cache(batch, capacity, **options)
-        rows = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.config.layers, *leaf.shape)), one)
-        return dataclasses.replace(rows, index=one.index)
+        return tuple(block.attention.cache(batch, capacity, **options) for block in self.layers)
 
     def project_memory(self, memory: Memory) -> Memories:
-        """Returns the memory with its keys and values computed, one for each layer, or one of [L, ...] with `scan_layers`."""
-        if self.config.scan_layers:
-            return jax.vmap(lambda block: block.project_memory(memory))(self.blocks)
-        return tuple(block.project_memory(memory) for block in self.blocks)
+        """Returns the memory with its keys and values computed, one for each layer."""
+        return tuple(block.project_memory(memory) for block in self.layers)
 
     def decode(
         self,
@@ -174,6 +160,8 @@ class Stack(nnx.Module):
     ) -> tuple[Float[Array, "B T D"], Caches]:
         """Returns the features of the next T positions under a causal mask, and the caches with them appended.
 
+        Layers are unrolled, also with `scan_layers`: a loop would copy the cache of a layer for every token.
+
         Args:
           x: embeddings of the new tokens, [B, T, D].
           caches: from `cache`.
@@ -185,23 +173,13 @@ class Stack(nnx.Module):
         Raises:
           ValueError: a wrong number of caches.
         """
-        L, scanned = self.config.layers, self.config.scan_layers
-        came = "one of all layers" if isinstance(caches, KVCache) else len(caches)
-        if came != ("one of all layers" if scanned else L):
-            needed = "the one of all layers that `cache` makes" if scanned else f"one cache per layer, {L}"
-            raise ValueError(f"decode needs {needed}, got {came}")
-        index = caches.index if isinstance(caches, KVCache) else caches[0].index
-        pos = index + np.arange(x.shape[1], dtype=np.int32) if pos is None else pos
-        # The count of tokens stays outside of the loop, so that eager decoding knows its value.
-        counted = lambda cache, index: dataclasses.replace(cache, index=index) if scanned else cache
-
-        def layer(block: TransformerBlock, x: Array, cache: KVCache, memory: Memory | None, **own: Any):
-            x, cache = block.decode(x, counted(cache, index), memory, valid=valid, **own)
-            return x, counted(cache, None)
-
-        each = {"cache": counted(caches, None), "memory": memories}
-        x, found = self._run(layer, self.embed(x, pos), Mask(causal=True), pos, each)
-        return normalize(self.norm, x), counted(found, index + x.shape[1]) if scanned else tuple(found)
+        if len(caches) != self.config.layers:
+            raise ValueError(f"decode needs one cache per layer, {self.config.layers}, got {len(caches)}")
+        pos = caches[0].index + np.arange(x.shape[1], dtype=np.int32) if pos is None else pos
+        layer = lambda block, x, cache, memory, **own: block.decode(x, cache, memory, valid=valid, **own)
+        each = {"cache": caches, "memory": memories}
+        x, found = self._run(layer, self.embed(x, pos), Mask(causal=True), pos, each, loop=False)
+        return normalize(self.norm, x), tuple(found)
 
     def _run(
         self,
@@ -212,25 +190,26 @@ class Stack(nnx.Module):
         each: dict[str, Any],
         *,
         remat: bool = False,
+        loop: bool = True,
     ) -> tuple[Float[Array, "B T D"], Any]:
-        """Returns x after `x, found = layer(block, x, **own)` of every layer, and all `found`: a list, or stacked.
+        """Returns x after `x, found = layer(block, x, **own)` of every layer, and all `found`: a list, or stacked by a `loop`.
 
         `own` has the mask and the positions of the layer, and its entries of `each`.
         """
         L = self.config.layers
-        for gate in (each.get("gate"), each.get("cross_gate")):
-            if gate is not None and gate.shape[0] != L:
-                raise ValueError(f"gate must have one row per layer, {L}, got shape {gate.shape}")
-        if self.config.scan_layers:
+        gate = each.get("gate")
+        if gate is not None and gate.shape[0] != L:
+            raise ValueError(f"gate must have one row per layer, {L}, got shape {gate.shape}")
+        if self.config.scan_layers and loop:
             each = {name: stacked(entries) for name, entries in each.items()}
             each, same = ({**each, "pos": pos}, {}) if self._by_layer(pos, 0) else (each, {"pos": pos})
             body = lambda x, row: layer(row[0], x, mask=self._mask(mask, 0), **same, **row[1])
             # A loop keeps XLA from finding the numbers that were computed before, so that nothing need prevent it.
             return jax.lax.scan(jax.checkpoint(body, prevent_cse=False) if remat else body, x, (self.blocks, each))
-        found = []
-        for i, (block, owner) in enumerate(zip(self.blocks, self.config.encoding_owners, strict=True)):
+        found, blocks = [], self.layers
+        for i, (block, owner) in enumerate(zip(blocks, self.config.encoding_owners, strict=True)):
             own = {name: None if entries is None else entries[i] for name, entries in each.items()}
-            own["params"] = self.blocks[owner].attention.encoding_params()
+            own["params"] = blocks[owner].attention.encoding_params()
             run = functools.partial(layer, block, mask=self._mask(mask, i), pos=self._pos(pos, i), **own)
             x, one = (jax.checkpoint(run) if remat else run)(x)
             found.append(one)

@@ -280,8 +280,6 @@ decoder = lambda **fields: build(Decoder, config(**fields))
             "query_indices .* key",
         ),
         (lambda: decoder().decode(TOKENS, decoder().cache(2, 8)[:1]), "layer, 2, got 1"),
-        (lambda: decoder().decode(TOKENS, decoder(scan_layers=True).cache(2, 8)), "2, got one of all"),
-        (lambda: decoder(scan_layers=True).decode(TOKENS, decoder().cache(2, 8)), "all layers .*got 2"),
     ],
 )
 def test_mistakes_are_refused(wrong, message):
