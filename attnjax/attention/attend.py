@@ -87,9 +87,6 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
       length: the number of positions by which DynamicNTK and LongRoPE choose their frequencies; the keys of the call, or the
         capacity of the cache, unless given.
 
-    Returns:
-      The output of every head, [B, T, N, H].
-
     Raises:
       ValueError: arguments that do not fit together, with what came and what is possible.
       NotImplementedError: the implementation asked for cannot serve, with the reason and those that can.
@@ -102,22 +99,9 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
         >>> attend(q, k[:, :, :2], v[:, :, :2], encoding=RoPE(), mask=Mask(causal=True)).shape
         (1, 5, 4, 8)
     """
-    call = prepare(
-        q,
-        k,
-        v,
-        encoding=encoding,
-        params=params,
-        q_pos=q_pos,
-        k_pos=k_pos,
-        mask=mask,
-        scale=scale,
-        sink=sink,
-        cache=cache,
-        dropout=dropout,
-        axis_name=axis_name,
-        length=length,
-    )
+    options: Options = {"encoding": encoding, "params": params, "q_pos": q_pos, "k_pos": k_pos, "mask": mask}
+    more: Options = {"scale": scale, "sink": sink, "cache": cache, "dropout": dropout}
+    call = prepare(q, k, v, **options, **more, axis_name=axis_name, length=length)
     out, _ = run(call, implementation)
     return _by_token(call, out).astype(q.dtype)
 
