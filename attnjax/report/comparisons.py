@@ -58,11 +58,9 @@ def differences(scored: Scores, fitted: Sequence[Variant]) -> list[Difference]:
 def difference(scored: Scores, first: Variant, second: Variant) -> Difference | None:
     """Return the difference of two variants; None without two pairs of runs with scores that share their seeds and text."""
     past = scored.runs.past.dropna()
-    ours, theirs = ([run for run in one.runs if run.id in past.index] for one in (first, second))
-    shared = [
-        (a, b) for a in ours for b in theirs if min(seeds_of(a)) >= 0 and seeds_of(a) == seeds_of(b) and same_text(a, b)
-    ]
-    shared.sort(key=lambda pair: seeds_of(pair[0]))
+    ours, theirs = ({seeds_of(run): run for run in one.runs if run.id in past.index} for one in (first, second))
+    known = sorted(seeds for seeds in ours.keys() & theirs.keys() if min(seeds) >= 0)
+    shared = [(ours[seeds], theirs[seeds]) for seeds in known if same_text(ours[seeds], theirs[seeds])]
     if len(shared) < 2:
         return None
     with np.errstate(invalid="ignore"):  # inf - inf, of two failed runs
