@@ -89,7 +89,7 @@ Comparisons, within each task and over all:
 Command: attnjax run onset:markov --extend --workers 2 --population 28        (and so for text and recall)
          python -m experiments.onset.repair                                   (moved attention, and repair of the trained runs)
          python -m experiments.study onset
-Run time: about 9 core-hours: 4 for markov, 2 for text, 3 for recall, estimated from first_unseen_wavelength
+Run time: about 9 core-hours: 4 for markov, 2 for text, 3 for recall, estimated from first_unseen_wavelength; repair one more
 Expected: the law orders encodings, and does not place RoPE on text, where it leaves sooner. T5 breaks at its rows. Repair gives
 back most of the rise under T5, learned and sinusoidal positions, and less under RoPE.
 """
