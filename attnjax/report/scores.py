@@ -92,8 +92,8 @@ def scores(panel: Panel, metric: Metric) -> Scores:
     rows, longest = measured(panel, metric), panel.trained[1]
     curve = rows.groupby(["run", "length"]).value.last().unstack().reindex(pd.Index(ended, name="run"))
     curve.loc[[run for run, end in ended.items() if end == "failed"]] = metric.worst
-    lengths, tested = list(curve), rows.length[rows.split == "test"]
-    beyond = tuple(int(length) for length in lengths if length > longest and length in set(tested))
+    lengths, tested = [int(length) for length in curve.columns.tolist()], set(rows.length[rows.split == "test"])
+    beyond = tuple(length for length in lengths if length > longest and length in tested)
     # Tasks that predict the next token are fitted at any length within: longer windows begin with shorter ones.
     shortest = panel.trained[0] if has_answers(metric_keys(panel)) else 0
     inside = [length for length in lengths if shortest <= length <= longest]

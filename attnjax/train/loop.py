@@ -67,7 +67,7 @@ class RunContext(Protocol):
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None: ...
 
 
-class Follower(RunContext):
+class Follower:
     """The context of every process but the first: records nothing. `asked` returns why to stop, "" while not.
 
     Example:
@@ -76,11 +76,16 @@ class Follower(RunContext):
     """
 
     def __init__(self, mesh: MeshShape, asked: Callable[[], str] = lambda: ""):
-        self.mesh, self._asked = mesh, asked
+        self.mesh, self.stopping = mesh, asked
 
-    def stopping(self) -> str:
-        """Return why to stop."""
-        return self._asked()
+    def stop(self, reason: str) -> None: ...
+    def step(self, directory: pathlib.Path, step: int) -> None: ...
+    def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
+    def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
+    def examples(self, directory: pathlib.Path, step: int, scores: ByKey) -> None: ...
+    def truncate_after(self, directory: pathlib.Path, step: int) -> None: ...
+    def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None: ...
+    def fail(self, directory: pathlib.Path, step: int, reason: str) -> None: ...
 
 
 def train(configs: list[RunConfig], directories: list[pathlib.Path], context: RunContext) -> None:
