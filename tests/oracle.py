@@ -222,7 +222,7 @@ def alibi(encoding, head, shared, table, q, k, context):
 
 def nape(encoding, head, shared, table, q, k, context):
     """Vasylenko et al. 2026: slopes of the first heads."""
-    N, h = context["heads"], context["h"]
+    N, h = context["heads"], jnp.asarray(context["h"]).astype(jnp.float64)
     biased = N // 2 if encoding.biased is None else encoding.biased
     slope = 1 / (h + 1) if encoding.kind == "linear" else 0.5**h
     return table - jnp.where(h < biased, slope, 0.0) * distances(context)

@@ -65,9 +65,9 @@ class FoPE(PositionEncoding):
         """Returns cos and sin [K, W, P]."""
         waves = len(self.radians(sizes.head_dim))
         pairs = min(waves, sizes.head_dim // 4)
-        near = np.float32(np.arange(waves)[:, None] == math.ceil(waves / pairs) * np.arange(pairs)[None])
+        near = (np.arange(waves)[:, None] == math.ceil(waves / pairs) * np.arange(pairs)[None])[None].astype(np.float32)
         deviation = self.gain * math.sqrt(2 / ((sizes.kv_heads + waves) * pairs))
-        draw = lambda key: deviation * jax.random.normal(key, (sizes.kv_heads, waves, pairs), jnp.float32) + near[None]
+        draw = lambda key: deviation * jax.random.normal(key, (sizes.kv_heads, waves, pairs), jnp.float32) + near
         return dict(zip(("cos", "sin"), map(draw, jax.random.split(key)), strict=True))
 
     def constants(self, sizes: Sizes, length: int | None = None) -> dict:

@@ -110,7 +110,7 @@ class ASEntmax(PositionEncoding):
 
     def map_q(self, p: Params, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
         """Returns f q."""
-        return pos[:, None].astype(q.dtype) * q
+        return jnp.asarray(pos).astype(q.dtype)[:, None] * q
 
     def score(self, p: Params, tile: Tile) -> Float[Array, "N T S"]:
         """Returns log A."""

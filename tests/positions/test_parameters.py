@@ -45,6 +45,14 @@ INITIAL = {
         **{"beta": ((K, D), "normal", D**-0.5), "beta_bias": ((K,), "all", 0)},
         **{"gate": ((N, D), "normal", D**-0.5), "gate_bias": ((N,), "all", 0)},
     },
+    aj.BAM(location=True): dict.fromkeys(("alpha", "beta", "mu"), ((N,), "all", 0)),
+    aj.WallAttention(): {"w": ((N, H, D), "normal", 0.02), "b": ((N, H), "all", 8)},
+    aj.Inkling(): {
+        **{"w": ((N, 16, D), "uniform", D**-0.5), "b": ((N, 16), "uniform", D**-0.5)},
+        **{"curves": ((16, 1024), "normal", 0.02)},
+    },
+    aj.TRA(): {"w": ((N, D), "uniform", D**-0.5), "b": ((N,), "uniform", D**-0.5)},
+    aj.ASEntmax(): dict.fromkeys(("beta", "gamma"), ((N, D), "normal", 0.02)),
     aj.DAPE(None, width=400): {
         **{"hidden": ((N, 400), "uniform", N**-0.5), "hidden_bias": ((400,), "uniform", N**-0.5)},
         **{"out": ((400, N), "uniform", 1 / 20), "out_bias": ((N,), "uniform", 1 / 20)},

@@ -53,6 +53,17 @@ def test_attention_and_gradients_are_those_of_the_authors(name, x64):
             close(gradient, arrays[f"grad_{key}"], 1e-10)
 
 
+def test_series_and_frequencies_start_as_those_of_the_authors():
+    """GRAPE: those of RoPE, times the rate. FoPE: Xavier's deviation around 1 where a wave is that of its pair."""
+    sizes, fope = aj.Sizes(64, 400, 400, 16), aj.FoPE(length=64, theta=100.0, gain=0.4)
+    p = run(lambda key: (aj.GRAPE(theta=100.0).init(key, sizes), fope.init(key, sizes)), jax.random.key(0))
+    close(p[0]["log_frequencies"], -16 * np.log(100.0) * np.arange(8) / 8, 1e-5)
+    for series in p[1].values():
+        assert series.shape == (400, 5, 4)
+        close(series.mean(0), np.arange(5)[:, None] == 2 * np.arange(4)[None], 0.01)
+        close(series.std(0), np.full((5, 4), 0.4 * (2 / (405 * 4)) ** 0.5), 2e-3)
+
+
 def test_biases_and_their_slopes_stay_finite():
     """Of BAM at any distance, its top included, with powers past what float32 holds."""
     n, p = np.float32([-1e9, -1, 0, 1, 1e9]), dict.fromkeys(("alpha", "beta", "mu"), np.float32(9))
