@@ -17,7 +17,8 @@ import pandas as pd
 
 from attnjax.config import RunConfig, parse
 from attnjax.records import stored
-from attnjax.tasks import Task, task
+from attnjax.tasks import Task
+from attnjax.tasks.text import Text
 from attnjax.train.streams import branch, stream
 from attnjax.typing import Float, Int
 
@@ -93,7 +94,7 @@ def of_record(name: str) -> pd.Series:
       ValueError: the windows here are not those of the runs, since Python's library differs between versions.
     """
     record = next(run for run in stored.read(HERE / name).runs if run.config["task"]["name"] == "text")
-    run, text = parse(record.config), task("text", **record.config["task"]["options"])
+    run, text = parse(record.config), Text(**record.config["task"]["options"])
     of, known = losses(np.asarray(text.data), ORDER), record.manifest["baselines"]
     for before in (False, True):
         nats = of(windows(run, text.for_split("test"), before=before))

@@ -105,7 +105,7 @@ def contrasts(frame: Frame) -> Frame:
         unit = "exact match" if task in EXACT else "nats"
         rows.append((task, unit, mean(values, 3), f"{better} of {len(values)}", sign_flip(values)))
     found = pd.DataFrame(rows, columns=["task", "unit", "RoPE less sinusoidal", "RoPE better in", "p (Holm)"])
-    return found.assign(**{"p (Holm)": holm(found["p (Holm)"])})
+    return found.assign(**{"p (Holm)": holm(list(found["p (Holm)"]))})
 
 
 def untrained() -> str:
