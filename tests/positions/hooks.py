@@ -31,14 +31,6 @@ def drawn(encoding: aj.PositionEncoding, sizes: aj.Sizes, size: float = 1.0) -> 
     return jax.tree.map(lambda leaf: size * draw.normal(size=leaf.shape), shapes)
 
 
-def head_of(encoding: aj.PositionEncoding, params: Any, sizes: aj.Sizes, head: int = 0, length: Any = None) -> dict:
-    """What the hooks of one query head read as `p`."""
-    rows = dict.fromkeys(encoding.per_head, head)
-    rows |= dict.fromkeys(encoding.per_kv_head, head // (sizes.heads // sizes.kv_heads))
-    of_head = lambda row, leaf: leaf if row is None else jax.tree.map(lambda x: x[row], leaf)
-    return {name: of_head(rows.get(name), leaf) for name, leaf in aj.resolve(encoding, params, sizes, length).items()}
-
-
 def tile(q_pos: Any, k_pos: Any, visible: Any = None, *, head_dim: int = 4, scale: float = 0.3) -> aj.Tile:
     """A tile of one head in float64 with random content, visible where the key is not in the future unless given."""
     draw = np.random.default_rng(0)

@@ -121,23 +121,15 @@ def test_abacus_counts_digits_within_numbers_and_shifts_all_of_an_example_alike_
     assert {*start.ravel()} == {*range(50)}
 
 
-@pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
-def test_coupled_digits_share_a_position_with_those_of_equal_significance(form):
+def test_coupled_digits_share_a_position_with_those_of_equal_significance_in_both_sides_of_a_pair():
     """95 + 7 = 102, the answer lowest digit first."""
-    task = {"name": "addition", "length_max": 2, "options": {"order": "reversed_answer"}, "form": form}
+    task = {"name": "addition", "length_max": 2, "options": {"order": "reversed_answer"}, "form": "encoder_decoder"}
     run, task = make(task, positions={"policy": "coupled", "maximum": 9})
-    ids, source, answer = specials(task), [9, 5, 10, 7], [2, 0, 1]
-    of_source, of_answer = [2, 1, 0, 1], [1, 2, 3]
-    if form == "decoder":
-        made = example([[*source, ids.separator, *answer]] * 50, 8)
-        found, counted = (lambda test: drawn(run, task, made, test=test).positions), [*of_source, 0, *of_answer]
-    else:
-        one, two = (example([side] * 50, len(side)) for side in (source, answer))
-        made, counted = SequencePair(one.tokens, one.valid, one.positions, two), of_source + of_answer
-        both = lambda pair: np.concatenate([pair.source_positions, pair.target.positions], axis=1)
-        found = lambda test: both(drawn(run, task, made, test=test))
-    assert (found(True) == counted).all()
-    start = found(False) - np.array(counted)
+    source, target = example([[9, 5, 10, 7]] * 50, 4), example([[2, 0, 1]] * 50, 3)
+    pair, counted = SequencePair(source.tokens, source.valid, source.positions, target), np.array([2, 1, 0, 1, 1, 2, 3])
+    both = lambda pair: np.concatenate([pair.source_positions, pair.target.positions], axis=1)
+    assert (both(drawn(run, task, pair, test=True)) == counted).all()
+    start = both(drawn(run, task, pair)) - counted
     assert (start == start[:, :1]).all()
     assert {*start.ravel()} == {*range(9)}
 
