@@ -224,7 +224,7 @@ def _add_training(command: argparse.ArgumentParser) -> None:
     add("--patience", type=types.seconds, default=60.0, metavar="S", help=text)
     text = "deaths of its process in a row, without a checkpoint between them, after which a run has failed; default: 5"
     add("--attempts", type=types.count, default=5, metavar="N", help=text)
-    text = "write live curves for TensorBoard as well, to live in its folder"
+    text = "write live curves as well, to live in its folder, for TensorBoard or Weights & Biases"
     add("--log", choices=FORMATS, default="", help=text)
     text = "train each model in several processes, one on each host: where process 0 listens"
     add("--coordinator", type=types.coordinator, metavar="HOST:PORT", help=text)

@@ -79,7 +79,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
     if arguments.executor == "ray":
         ray.library()
     if arguments.log:
-        live.library()
+        live.library(arguments.log)
 
 
 def _run(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: Joint) -> int:

@@ -1,29 +1,33 @@
-"""Live curves: numbers that a run records go to TensorBoard as well, while it trains.
+"""Live curves: numbers that a run records go to TensorBoard or Weights & Biases as well, while it trains.
 
     SWEEP/live/tensorboard/NAME/    tensorboard --logdir SWEEP/live/tensorboard
+    SWEEP/live/wandb/               offline runs, for `wandb sync`, unless WANDB_MODE is set
 
-The library is the extra `attnjax[tensorboard]`. The records of a run do not depend on it.
+The libraries are extras: `attnjax[tensorboard]`, `attnjax[wandb]`. The records of a run do not depend on either.
 """
 
 import contextlib
 import importlib
+import os
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from attnjax.config import RunConfig, encoding_name, run_id
+from attnjax.config import RunConfig, encoding_name, run_id, to_dict
 from attnjax.records.values import finite
 
-FORMATS = ("tensorboard",)
+FORMATS = ("tensorboard", "wandb")
+FOLDER = "live"
 
 
-def library() -> Any:
-    """Return the module that writes events. Raises ValueError, naming the extra, where it is not installed."""
+def library(kind: str) -> Any:
+    """Return the module that writes a format. Raises ValueError, naming the extra, where it is not installed."""
+    name = "tensorboardX" if kind == "tensorboard" else kind
     try:
-        return importlib.import_module("tensorboardX")
+        return importlib.import_module(name)
     except ImportError as error:
-        raise ValueError("--log tensorboard needs tensorboardX: pip install 'attnjax[tensorboard]'") from error
+        raise ValueError(f"--log {kind} needs the package {name}: pip install 'attnjax[{kind}]'") from error
 
 
 @contextlib.contextmanager
@@ -32,21 +36,20 @@ def recorded(context: Any, kind: str, root: pathlib.Path, configs: Sequence[RunC
     if not kind:
         yield context
         return
-    curves = Curves(context, root / "live" / kind, configs)
+    curves = Curves(context, kind, root / FOLDER, configs)
     try:
         yield curves
     finally:
-        for writer in curves.writers.values():
-            writer.close()
+        curves.close()
 
 
 class Curves:
     """A run context that also writes metrics and results as events, see `recorded`."""
 
-    def __init__(self, context: Any, folder: pathlib.Path, configs: Sequence[RunConfig]):
-        self._context, self._folder, self._library = context, folder, library()
+    def __init__(self, context: Any, kind: str, folder: pathlib.Path, configs: Sequence[RunConfig]):
+        self._context, self._kind, self._folder, self._library = context, kind, folder, library(kind)
         self._configs = {run_id(config): config for config in configs}
-        self.writers: dict[str, Any] = {}
+        self._writers: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -58,7 +61,14 @@ class Curves:
         config = self._configs[run]
         words = (encoding_name(config.model, options=True), config.task.name, config.seed, run)
         name = re.sub(r"[^\w.=-]+", "_", "-".join(map(str, words)))[-140:]
-        self.writers[run] = self._library.SummaryWriter(str(self._folder / name), purge_step=step + 1)
+        self._folder.mkdir(exist_ok=True)
+        if self._kind == "tensorboard":
+            folder = str(self._folder / self._kind / name)
+            self._writers[run] = self._library.SummaryWriter(folder, purge_step=step + 1)
+        else:
+            mode = os.environ.get("WANDB_MODE", "offline")
+            fields = {"project": config.name, "name": name, "id": run, "config": to_dict(config), "resume": "allow"}
+            self._writers[run] = self._library.init(mode=mode, dir=str(self._folder), reinit="create_new", **fields)
 
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None:
         """Record a line of the training log, and write its numbers as training/NAME."""
@@ -74,8 +84,16 @@ class Curves:
             self._write(directory, row["step"], {name: row["value"]})
 
     def _write(self, directory: pathlib.Path, step: int, numbers: Mapping[str, Any]) -> None:
-        writer = self.writers[directory.parent.name]
-        for name, value in numbers.items():
-            if finite(value):
+        writer = self._writers[directory.parent.name]
+        sound = {name: value for name, value in numbers.items() if finite(value)}
+        if self._kind == "wandb":
+            writer.log(sound, step=step)
+        else:
+            for name, value in sound.items():
                 writer.add_scalar(name, value, step)
-        writer.flush()
+            writer.flush()
+
+    def close(self) -> None:
+        """End all curves."""
+        for writer in self._writers.values():
+            writer.finish() if self._kind == "wandb" else writer.close()

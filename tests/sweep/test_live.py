@@ -1,9 +1,9 @@
 """Live curves: what a run records goes to a writer as well, once a step, also after a resume."""
 
-import sys
 import types
 
 import fake_training
+import pytest
 
 from attnjax.cli import main
 from attnjax.sweep import ExecutionConfig, Stop, live, run_here, seeds
@@ -28,7 +28,7 @@ class Writer:
 
 
 def test_numbers_are_written_while_a_run_trains_and_go_on_after_a_stop(make, monkeypatch):
-    monkeypatch.setattr(live, "library", lambda: types.SimpleNamespace(SummaryWriter=Writer))
+    monkeypatch.setattr(live, "library", lambda kind: types.SimpleNamespace(SummaryWriter=Writer))
     monkeypatch.setattr(Writer, "opened", ())
     store, stop, execution = make(seeds(1)), Stop(), ExecutionConfig(log="tensorboard")
     train = fake_training.watched(fake_training.train, lambda _, step: step == 4 and stop.set("enough"))
@@ -44,10 +44,14 @@ def test_numbers_are_written_while_a_run_trains_and_go_on_after_a_stop(make, mon
     assert {name for name, _, _ in second.scalars} == {"training/loss", "test/exact_match/10", "test/exact_match/20"}
 
 
-def test_a_library_that_is_missing_is_told_before_anything_is_made(monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+@pytest.mark.parametrize("kind", live.FORMATS)
+def test_a_library_that_is_missing_is_told_before_anything_is_made(kind, monkeypatch, tmp_path, capsys):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(live.importlib, "import_module", missing)
     config = tmp_path / "small.json"
     config.write_text('{"name": "small"}')
-    assert main(["run", str(config), "--out", str(tmp_path / "out"), "--log", "tensorboard"]) == 2
-    assert "attnjax[tensorboard]" in capsys.readouterr().err
+    assert main(["run", str(config), "--out", str(tmp_path / "out"), "--log", kind]) == 2
+    assert f"attnjax[{kind}]" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
