@@ -108,7 +108,6 @@ def test_lists(capsys):
     rope = told("encodings", "rope")
     assert "attnjax.RoPE(theta=10000.0, layout='half', fraction=1.0, scaling=None, keep=1.0)" in rope
     assert "model.encoding=rope and model.encoding.options.theta=..." in rope
-    assert "pair k turned by pos * theta_k" in rope
 
 
 @pytest.mark.parametrize(
@@ -117,12 +116,10 @@ def test_lists(capsys):
         ("", ["COMMAND"]),
         ("rum small", ["did you mean 'run'"]),
         ("list encodings rop", ["did you mean 'rope'"]),
-        ("list tasks even_pears", ["did you mean 'even_pairs'"]),
         ("show smal", ["did you mean 'small'"]),
         ("show small train.lr=1", ["'train.lr' (did you mean 'train.learning_rate'?)"]),
         ("run small --seed 1", ["unrecognized", "--seed"]),
         ("run small --workers 0", ["1 to 999999999", "'0'"]),
-        ("run small --seeds " + "9" * 50, ["1 to 999999999"]),
         ("run small --cluster time", ["KEY=VALUE", "'time'"]),
         ("run small --cluster time=1", ["--cluster", "--executor"]),
         ("run small train.learning_rate=-1", ["train.learning_rate", "above 0, got -1"]),

@@ -23,7 +23,6 @@ from attnjax.config import (
     canonical_json,
     cell_id,
     defaults,
-    encoding_name,
     override,
     parse,
     parse_choices,
@@ -304,10 +303,3 @@ def test_cells_are_runs_without_seeds():
     assert run_id(parse({"train": {"learning_rate": 1}})) == run_id(parse({"train": {"learning_rate": 1.0}}))
     assert run_id(parse({"train": {"weight_decay": -0.0}})) == run_id(parse({}))
     assert run_id(parse({"seed": 1})) != run_id(parse({"data_seed": 1}))
-
-
-def test_each_distinct_encoding_is_named_once_in_order():
-    encodings = ["alibi", "rope", {"options": {"theta": 500.0}}]
-    model = parse({"model": {"encoding": encodings, "layers": 3}}).model
-    assert encoding_name(model) == "alibi+rope"
-    assert encoding_name(model, options=True) == "alibi+rope+rope(theta=500.0)"

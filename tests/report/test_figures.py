@@ -8,7 +8,7 @@ import pytest
 from attnjax.records.stored import read
 from attnjax.registry import ENCODINGS
 from attnjax.report import drawing, figures
-from attnjax.report.style import LOOKS, STYLES, order, style
+from attnjax.report.style import LOOKS, STYLES
 from attnjax.report.tables import summarise
 from tests.report.synthetic import write_sweep
 
@@ -84,10 +84,3 @@ def test_colours_are_visible_on_their_paper(tone: str, paper: float):
     for look in LOOKS:
         here = linear(getattr(look, tone)) @ LUMINANCE
         assert (max(here, paper) + 0.05) / (min(here, paper) + 0.05) >= 3, look
-
-
-def test_an_unknown_encoding_has_a_style_too():
-    assert style("mine") == style("mine")
-    assert style("mine").label == "mine"
-    assert style("mine").color in {look.color for look in LOOKS}
-    assert order("mine") == len(ENCODINGS)

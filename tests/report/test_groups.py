@@ -93,12 +93,6 @@ def test_one_name_has_one_look_in_all_panels_and_variants_of_one_encoding_differ
     assert second == {label: first[label] for label in ("RoPE, theta 100", "RoPE, theta 10000")}
 
 
-def test_names_that_would_be_equal_are_numbered():
-    models = [encoding("rope", a=1) | {"b": {"a": 1}}, encoding("rope", a=1) | {"b": {"a": 1, "c": []}}]
-    (panel,) = panels([run(config("copy", "", 0, model=model)) for model in models])
-    assert len(set(labels(panel))) == 2
-
-
 def test_a_run_without_a_config_joins_its_cell():
     runs = [run(config("copy", "rope", 0)), run(config("copy", "rope", 1), readable=False)]
     (panel,) = panels(runs)

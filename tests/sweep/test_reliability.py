@@ -27,7 +27,6 @@ from attnjax.cli import main
 from attnjax.sweep import ExecutionConfig, Stop, load, manifest, plan, prepare, run_here, seeds
 from attnjax.sweep.claim import FILE, Owner
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reliability.md"
 SETTINGS = {"name": "small", "train": {"steps": 10, "checkpoint_every": 2}, "evaluate": {"lengths": [10, 20]}}
 SETTINGS |= {"task": {"options": {"work": 1}}}
 DONE, STOPPED, PENDING = range(3)
@@ -346,8 +345,3 @@ def test_damage_is_told_and_nothing_is_lost(tmp_path, monkeypatch, capsys, name)
     assert not (world.outside / "ran").exists()
     load_state = fake_training.load if row.trainer is fake_training.train else fake_training.restored
     check_complete(load(root), except_for=[load(root).runs[number].run for number in row.lost], load=load_state)
-
-
-def test_the_page_has_these_rows_with_their_statuses():
-    rows = re.findall(r"^\| (.*?) \| .* \| (\d) \|$", PAGE.read_text(), re.MULTILINE)
-    assert rows == [(name, str(row.status)) for name, row in ROWS.items()]
