@@ -302,4 +302,3 @@ def test_cells_are_runs_without_seeds():
     assert cell_id(parse({"train": {"learning_rate": 2e-3}})) not in ids
     assert run_id(parse({"train": {"learning_rate": 1}})) == run_id(parse({"train": {"learning_rate": 1.0}}))
     assert run_id(parse({"train": {"weight_decay": -0.0}})) == run_id(parse({}))
-    assert run_id(parse({"seed": 1})) != run_id(parse({"data_seed": 1}))

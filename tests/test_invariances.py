@@ -35,12 +35,14 @@ def test_a_shift_of_all_positions_is_seen_by_absolute_encodings_alone(name):
 
 
 EMBEDDINGS = {"sinusoidal": aj.Sinusoidal(), "learned": aj.Learned(length=T)}
+SPARSE = ("tra", "asentmax")
+"""Those under which a visible key may have no weight at all."""
 TOKENWISE = [name for name in ENCODINGS if (name not in AXES and "+" not in name) or name in PER_HEAD]
 
 
 @pytest.mark.parametrize("name", slow_except([*TOKENWISE, *EMBEDDINGS], "t5", "fox", "learned"))
 def test_no_gradient_reaches_an_earlier_output_from_a_later_token(name):
-    """Through queries, keys, values, embeddings and positions that are computed from content; it reaches all others."""
+    """Through queries, keys, values, embeddings and positions that are computed from content; it reaches all with weight."""
     encoding, row, random = (ENCODINGS | EMBEDDINGS)[name], 7, np.random.default_rng(3)
     params, weight = learned(encoding, SIZES, random), random.normal(size=(B, N, H)).astype(np.float32)
 
@@ -52,5 +54,6 @@ def test_no_gradient_reaches_an_earlier_output_from_a_later_token(name):
         return (aj.attend(x, x, x, mask=CAUSAL, q_pos=pos, k_pos=pos, **own)[:, row] * weight).sum()
 
     found = np.abs(compiled(jax.grad(loss), random.normal(size=(B, T, N * H)).astype(np.float32))).max((0, 2))
-    assert np.all(found[: row + 1] > 0)
+    reached = found[: row + 1] > 0
+    assert reached.all() or (name in SPARSE and reached[row] and reached.sum() > row // 2)
     assert np.all(found[row + 1 :] == 0)
