@@ -65,7 +65,7 @@ def complete_batch(
       >>> from flax import nnx
       >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
       >>> spec = MODELS["gpt2"].config(sizes)
-      >>> loaded = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> loaded = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"], sizes)
       >>> both = complete_batch(loaded, [[3, 1, 4], [5]], 4)
       >>> both == complete_batch(loaded, [[3, 1, 4]], 4) + complete_batch(loaded, [[5]], 4)
       True

@@ -38,7 +38,7 @@ class Loaded:
       model: a module of `attnjax.modules`.
       spec: the configs from which it was built.
       architecture: its family.
-      json: the content of config.json.
+      json: the content of config.json, from which `spec` was read.
       folder: the folder from which it was read, None for a model made otherwise.
       new: dotted paths of parameters that no tensor holds; they are random.
       unused: names of tensors of the published model that this model has no parameter for.
@@ -47,7 +47,7 @@ class Loaded:
       >>> from attnjax.models import MODELS
       >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
       >>> spec = MODELS["gpt2"].config(sizes)
-      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"], sizes)
       >>> made.model(jnp.array([[3, 1, 4]])).shape
       (1, 3, 11)
     """
@@ -55,7 +55,7 @@ class Loaded:
     model: Any
     spec: Spec
     architecture: Architecture
-    json: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    json: Mapping[str, Any]
     folder: pathlib.Path | None = None
     new: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()

@@ -73,8 +73,9 @@ def test_perplexity_is_that_of_the_whole_file(here, parameters, capsys):
 def published(here):
     """A tiny GPT-2 with learned positions up to 600 and a tokenizer of bytes that puts token 97 before a text."""
     tokenizers = pytest.importorskip("tokenizers")
-    spec = MODELS["gpt2"].config({"vocab_size": 256, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 600})
-    save(Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"]), here / "tiny")
+    sizes = {"vocab_size": 256, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 600}
+    spec = MODELS["gpt2"].config(sizes)
+    save(Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"], sizes), here / "tiny")
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     made = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -64,7 +64,7 @@ def make_model(folder: pathlib.Path) -> None:
     """Write a GPT-2 of one layer."""
     gpt2 = models.MODELS["gpt2"]
     spec = gpt2.config(GPT2)
-    models.save(models.Loaded(gpt2.build(spec, nnx.Rngs(0)), spec, gpt2), folder)
+    models.save(models.Loaded(gpt2.build(spec, nnx.Rngs(0)), spec, gpt2, GPT2), folder)
 
 
 # Mutations

@@ -45,10 +45,9 @@ tokens = generate(model, jnp.array([[1, 2, 3]]), 4)
 assert tokens.shape == (1, 4)
 
 gpt2 = assert_type(models.MODELS["gpt2"], models.Architecture)
-spec = assert_type(
-    gpt2.config({"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}), models.Spec
-)
-made = models.Loaded(gpt2.build(spec, nnx.Rngs(0)), spec, gpt2)
+sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+spec = assert_type(gpt2.config(sizes), models.Spec)
+made = models.Loaded(gpt2.build(spec, nnx.Rngs(0)), spec, gpt2, sizes)
 with tempfile.TemporaryDirectory() as folder:
     saved = assert_type(models.save(made, f"{folder}/tiny"), pathlib.Path)
     loaded = assert_type(models.load(saved, fields={"encoding": aj.ALiBi()}), models.Loaded)
