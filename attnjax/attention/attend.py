@@ -28,7 +28,7 @@ from attnjax.typing import Array, Float, PyTree
 
 
 class Options(TypedDict, total=False):
-    """The keywords that `attend_with_lse`, `attention_weights` and `explain` share with `attend`."""
+    """The keywords of `attend`, `attend_with_lse`, `attention_weights` and `explain` that say what is computed."""
 
     encoding: PositionEncoding
     params: PyTree
@@ -37,7 +37,6 @@ class Options(TypedDict, total=False):
     mask: Mask
     scale: float | Array | None
     sink: Float[Array, " N"] | None
-    implementation: str | Tiling | None
     cache: KVCache | None
     dropout: Dropout | None
     axis_name: str | None
@@ -110,6 +109,8 @@ def attend_with_lse(
     q: Float[Array, "B T N H"],
     k: Float[Array, "B S K H"] | None = None,
     v: Float[Array, "B S K H"] | None = None,
+    *,
+    implementation: str | Tiling | None = None,
     **options: Unpack[Options],
 ) -> tuple[Float[Array, "B T N H"], Float[Array, "B T N"]]:
     """Returns `attend`, and the log-sum-exp of every row (-inf where it sees nothing), by which `combine` joins blocks of keys.
@@ -125,7 +126,7 @@ def attend_with_lse(
         1.0986123085021973
     """
     call = prepare(q, k, v, **options)
-    out, lse = run(call, options.get("implementation"), needs_lse=True)
+    out, lse = run(call, implementation, needs_lse=True)
     assert lse is not None
     return _by_token(call, out).astype(q.dtype), _by_token(call, lse[..., None])[..., 0]
 
@@ -134,6 +135,8 @@ def attention_weights(
     q: Float[Array, "B T N H"],
     k: Float[Array, "B S K H"] | None = None,
     v: Float[Array, "B S K H"] | None = None,
+    *,
+    implementation: str | Tiling | None = None,
     **options: Unpack[Options],
 ) -> Float[Array, "B N T S"]:
     """Returns the weights that `attend` gives each key, for probes and pictures: dense, T x S.
@@ -148,12 +151,15 @@ def attention_weights(
         >>> attention_weights(x, x, mask=Mask(causal=True))[0, 0].tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
+    del implementation
     call = prepare(q, k, k if v is None else v, **{**options, "dropout": None})
     choose(call, "dense")
     return _by_token(call, dense_weights(call)[0]).swapaxes(1, 2)
 
 
-def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) -> Explanation:
+def explain(
+    q: Any, k: Any = None, v: Any = None, *, implementation: str | Tiling | None = None, **options: Unpack[Options]
+) -> Explanation:
     """Returns which implementation `attend` would run with these arguments, and for each other one the reason why not.
 
     q, k, v, params and cache may hold arrays or `jax.ShapeDtypeStruct`s; nothing is computed. Raises as `attend` does, except
@@ -170,7 +176,7 @@ def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) ->
 
     def trace(q: Array, k: Any, v: Any, params: PyTree, cache: Any) -> None:
         call = prepare(q, k, v, **{**options, "params": params, "cache": cache})
-        found.append(choose(call, options.get("implementation")))
+        found.append(choose(call, implementation))
 
     jax.eval_shape(trace, q, k, v, params, cache)
     return found[0]

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.blockwise import Tiling
 from attnjax.attention.cache import KVCache
 from attnjax.attention.call_positions import check_positions, indices_of_device, of_parts
 from attnjax.attention.hooks import by_head, mapped, of_keys
@@ -24,7 +23,7 @@ from attnjax.positions.compose import each, joined, parts_of
 from attnjax.typing import Array, ArrayLike, Bool, Float, PyTree, compute_dtype
 
 
-def prepare(  # noqa: PLR0913, the keywords of attend
+def prepare(  # noqa: PLR0913, the keywords of attend that say what is computed
     q: Float[Array, "B T N H"],
     k: Float[Array, "B S K H"] | None = None,
     v: Float[Array, "B S K H"] | None = None,
@@ -36,14 +35,12 @@ def prepare(  # noqa: PLR0913, the keywords of attend
     mask: Mask = Mask(),
     scale: Any = None,
     sink: Array | None = None,
-    implementation: str | Tiling | None = None,
     cache: KVCache | None = None,
     dropout: Dropout | None = None,
     axis_name: str | None = None,
     length: int | None = None,
 ) -> Call:
     """Returns the record of a call of `attend`: all checked, arrays laid out, queries and keys mapped by the encoding."""
-    del implementation
     validate_encoding("encoding", encoding)
     check_mask(mask)
     if not (dropout is None or isinstance(dropout, Dropout)):

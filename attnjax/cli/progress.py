@@ -6,13 +6,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from statistics import fmean
 
 from attnjax.config import encoding_name
 from attnjax.records import jsonl
 from attnjax.records.status import FINAL, Status
 from attnjax.sweep import Store, groups
+from attnjax.sweep.claim import beside
 from attnjax.sweep.outcome import is_open
 
 QUIET = 10.0
@@ -41,13 +41,12 @@ def drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@contextlib.contextmanager
-def watched(store: Store) -> Iterator[None]:
+def watched(store: Store) -> contextlib.AbstractContextManager[None]:
     """Print how the runs get on while the block trains them, here or in other processes."""
     found = [store.only([entry.run for entry in group]) for group in groups(store.runs, key=lambda entry: entry.group)]
-    populations, over = [Population(one) for one in found if is_open(one)], threading.Event()
+    populations = [Population(one) for one in found if is_open(one)]
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         """Look until the block has ended, and then once more."""
         wait = LOOK
         while not over.wait(wait):
@@ -61,13 +60,7 @@ def watched(store: Store) -> Iterator[None]:
             if one.look():
                 say(one)
 
-    thread = threading.Thread(target=watch, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return beside("progress", watch)
 
 
 class Population:

@@ -134,19 +134,26 @@ def is_dead(run: pathlib.Path, owner: Owner, patience: float) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def heartbeat(claims: Sequence[Claim], interval: float, lost: Callable[[Claim], None]) -> Iterator[None]:
+def heartbeat(
+    claims: Sequence[Claim], interval: float, lost: Callable[[Claim], None]
+) -> contextlib.AbstractContextManager[None]:
     """Renew claims in a thread until the end of the block; `lost` is called with each that another process has taken over."""
-    ended = threading.Event()
 
-    def beat() -> None:
+    def beat(ended: threading.Event) -> None:
         while not ended.wait(interval):
             for one in claims:
                 with contextlib.suppress(OSError):  # a lost folder is for the training function to meet
                     if not one.beat():
                         lost(one)
 
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    return beside("heartbeat", beat)
+
+
+@contextlib.contextmanager
+def beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `work(ended)` in a thread beside the block; at the end of the block `ended` is set, and the thread is waited for."""
+    ended = threading.Event()
+    thread = threading.Thread(target=work, args=(ended,), name=name, daemon=True)
     thread.start()
     try:
         yield

@@ -101,6 +101,7 @@ def _positions(
     chex.assert_type((tokens, valid), (int, bool))
 
     def of_layer(key: Key[Array, ""]) -> Int[Array, "B T"]:
+        """Return the positions of one layer, or those that all layers share."""
         if run.positions.policy in OF_DIGITS:
             start = _start(run.positions, tokens, key, fixed=fixed)
             if run.positions.policy == "abacus":
